@@ -1,0 +1,1 @@
+//! The model.retry / model.fallback event schema: types, strict writing, liberal reading.

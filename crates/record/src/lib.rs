@@ -1,0 +1,1 @@
+//! What travels between the parts: origins, gaps, sourced events.

@@ -1,0 +1,1 @@
+//! Provider errors to failure classes: versioned tables and one small matcher.
