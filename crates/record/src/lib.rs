@@ -1,1 +1,36 @@
-//! What travels between the parts: origins, gaps, sourced events.
+//! What travels between the parts: where something stands, what it says, what could not be read.
+//!
+//! `tail` makes [`Origin`]s, `adapters` make [`Item`]s and [`Gap`]s, `analysis` takes them. Not for: the public schema
+//! (that is `retryscope-events`) or for any decision.
+
+mod item;
+mod origin;
+
+pub use item::{Facts, Gap, GapKind, Item, Mark, RawFailure, RunKey, Shown, TurnOutcome};
+pub use origin::{Origin, Place, SourceId, View};
+
+/// Takes what a decoder finds, in the order of the source.
+pub trait Sink {
+    /// Takes one statement of the source.
+    fn item(&mut self, place: Place, item: Item);
+    /// Takes one thing that could not be read.
+    fn gap(&mut self, place: Place, kind: GapKind);
+}
+
+/// Collects everything; for tests and small inputs.
+#[derive(Debug, Default)]
+pub struct Collected {
+    /// Statements with their place, in order.
+    pub items: Vec<(Place, Item)>,
+    /// What could not be read, in order.
+    pub gaps: Vec<(Place, GapKind)>,
+}
+
+impl Sink for Collected {
+    fn item(&mut self, place: Place, item: Item) {
+        self.items.push((place, item));
+    }
+    fn gap(&mut self, place: Place, kind: GapKind) {
+        self.gaps.push((place, kind));
+    }
+}

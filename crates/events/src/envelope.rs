@@ -1,0 +1,83 @@
+//! The envelope that every event shares.
+
+use chrono::{DateTime, Utc};
+use serde_json::{Map, Value};
+
+use crate::body::Body;
+
+/// Major version of the schema that this crate writes and reads.
+pub const VERSION: u64 = 1;
+
+/// Declares the optional envelope fields once, with a setter each.
+macro_rules! envelope {
+    ($($(#[$meta:meta])* $field:ident : $type:ty),+ $(,)?) => {
+        /// One event: the shared envelope and a typed [`Body`].
+        ///
+        /// Build it with [`Event::new`] and the setters; fields may be added in a minor version.
+        #[derive(Debug, Clone, PartialEq)]
+        #[non_exhaustive]
+        pub struct Event {
+            /// When it happened, UTC; written with at least milliseconds. `None` only in events read from a log that
+            /// gives no time; the writer refuses those.
+            pub ts: Option<DateTime<Utc>>,
+            /// The run it belongs to: the agent's native session id.
+            pub run_id: String,
+            $($(#[$meta])* pub $field: Option<$type>,)+
+            /// What happened.
+            pub body: Body,
+            /// Fields that this version does not know, kept as they were.
+            pub extra: Map<String, Value>,
+        }
+
+        impl Event {
+            /// Returns an event with no optional field set.
+            pub fn new(run_id: impl Into<String>, ts: DateTime<Utc>, body: impl Into<Body>) -> Self {
+                Self { ts: Some(ts), run_id: run_id.into(), $($field: None,)+ body: body.into(), extra: Map::new() }
+            }
+
+            $(
+                $(#[$meta])*
+                #[must_use]
+                pub fn $field(mut self, value: impl Into<$type>) -> Self {
+                    self.$field = Some(value.into());
+                    self
+                }
+            )+
+        }
+    };
+}
+
+envelope! {
+    /// Unique id of the event; lets a reader drop repeats.
+    event_id: String,
+    /// Number of the event within its writer, +1 each: shows loss and repeats.
+    seq: u64,
+    /// Which process wrote it.
+    writer: String,
+    /// The prompt it belongs to: a number from 1, or the agent's own id.
+    turn: String,
+    /// Model step within the run, from 1.
+    step: u64,
+    /// Agent name, for example `codex`.
+    agent: String,
+    /// Version of the agent program.
+    agent_version: String,
+    /// Id of a subagent within the run.
+    agent_id: String,
+    /// The run that started this one.
+    parent_run_id: String,
+    /// The tool call of the parent that started this run.
+    parent_call_id: String,
+    /// The outermost run.
+    root_run_id: String,
+    /// The conversation, where it spans runs.
+    conversation_id: String,
+    /// Machine, opaque.
+    host: String,
+    /// OpenTelemetry trace id.
+    trace_id: String,
+    /// OpenTelemetry span id.
+    span_id: String,
+    /// OpenTelemetry parent span id.
+    parent_span_id: String,
+}

@@ -1,0 +1,335 @@
+//! Liberal reading: the usual spellings of other programs become schema-v1 events.
+//!
+//! What is missing is a gap, what is unknown is kept, and the unit of an unknown wait field is never guessed. Not for:
+//! native logs of agents (those have adapters) or for judging whether an event is complete (`schema check` does).
+
+use chrono::{DateTime, TimeZone, Utc};
+use serde_json::{Map, Value};
+
+use crate::body::Body;
+use crate::envelope::{Event, VERSION};
+
+/// Why a line is not an event.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// Not JSON.
+    #[error("not valid JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// JSON, but not an object.
+    #[error("expected a JSON object")]
+    NotAnObject,
+    /// No field says what kind of event it is.
+    #[error("no event type (looked for type, event_type, event, kind, name)")]
+    NoType,
+    /// No field says which run it belongs to.
+    #[error("event `{kind}` has no run_id")]
+    NoRun {
+        /// The event's type.
+        kind: String,
+    },
+    /// Written for a later major version.
+    #[error("schema version {found} is newer than {supported}, the newest this program reads")]
+    NewerMajor {
+        /// Version in the line.
+        found: u64,
+        /// Newest version this crate reads.
+        supported: u64,
+    },
+}
+
+/// Reads one line. A nested ledger entry (`attempts: [...]`) gives one event for each of its attempts.
+pub fn parse_line(line: &[u8]) -> Result<Vec<Event>, ReadError> {
+    match serde_json::from_slice::<Value>(line)? {
+        Value::Object(object) => parse_object(object),
+        _ => Err(ReadError::NotAnObject),
+    }
+}
+
+/// Reads one decoded object; see [`parse_line`].
+pub fn parse_object(mut object: Map<String, Value>) -> Result<Vec<Event>, ReadError> {
+    if let Some(found) = object.get("v").and_then(major)
+        && found > VERSION
+    {
+        return Err(ReadError::NewerMajor { found, supported: VERSION });
+    }
+    let kind = take_type(&mut object).ok_or(ReadError::NoType)?;
+    for payload in ["data", "payload"] {
+        if let Some(Value::Object(_)) = object.get(payload)
+            && let Some(Value::Object(inner)) = object.remove(payload)
+        {
+            for (name, value) in inner {
+                object.entry(name).or_insert(value);
+            }
+        }
+    }
+    let mut fields = Map::new();
+    for (name, value) in object {
+        let (name, value) = canonical(&name, value);
+        if !value.is_null() {
+            fields.entry(name).or_insert(value);
+        }
+    }
+    let ledger = if kind.starts_with("tool.") { fields.remove("attempts") } else { None };
+    match ledger {
+        Some(Value::Array(attempts)) if attempts.iter().all(Value::is_object) => {
+            let mut events = Vec::new();
+            for (index, attempt) in attempts.into_iter().enumerate() {
+                let mut merged = fields.clone();
+                merged.entry("attempt").or_insert_with(|| (index as u64 + 1).into());
+                if let Value::Object(attempt) = attempt {
+                    for (name, value) in attempt {
+                        let (name, value) = canonical(&name, value);
+                        merged.insert(name, value);
+                    }
+                }
+                events.push(build("tool.attempt", merged)?);
+            }
+            Ok(events)
+        }
+        _ => Ok(vec![build(&kind, fields)?]),
+    }
+}
+
+/// Reads a time: RFC 3339, or epoch seconds / milliseconds / microseconds / nanoseconds told apart by magnitude.
+pub fn parse_time(value: &Value) -> Option<DateTime<Utc>> {
+    match value {
+        Value::String(text) => DateTime::parse_from_rfc3339(text.trim())
+            .map(|time| time.with_timezone(&Utc))
+            .ok()
+            .or_else(|| text.parse::<f64>().ok().and_then(epoch)),
+        Value::Number(number) => epoch(number.as_f64()?),
+        _ => None,
+    }
+}
+
+fn epoch(number: f64) -> Option<DateTime<Utc>> {
+    // Ranges around 1990-2100 do not overlap between the units.
+    let nanos = match number {
+        n if (6e8..5e9).contains(&n) => n * 1e9,
+        n if (6e11..5e12).contains(&n) => n * 1e6,
+        n if (6e14..5e15).contains(&n) => n * 1e3,
+        n if (6e17..5e18).contains(&n) => n,
+        _ => return None,
+    };
+    // Whole microseconds: a float cannot hold more at this size.
+    #[expect(clippy::cast_possible_truncation, reason = "range checked above")]
+    let micros = (nanos / 1e3).round() as i64;
+    Utc.timestamp_micros(micros).single()
+}
+
+fn major(value: &Value) -> Option<u64> {
+    match value {
+        Value::Number(number) => number.as_u64(),
+        Value::String(text) => text.split('.').next().and_then(|major| major.parse().ok()),
+        _ => None,
+    }
+}
+
+/// Takes the type out of the object. `kind` and `name` count only when they look like one (`model.retry`).
+fn take_type(object: &mut Map<String, Value>) -> Option<String> {
+    for key in ["event_type", "eventType", "type", "event", "kind", "name"] {
+        let Some(Value::String(text)) = object.get(key) else { continue };
+        let dotted = text.contains('.') || text.contains('_') && Body::TYPES.contains(&text.replacen('_', ".", 1).as_str());
+        if matches!(key, "event_type" | "eventType" | "type") || dotted {
+            let text = text.clone();
+            object.remove(key);
+            let spaced = text.replacen('_', ".", 1);
+            return Some(if Body::TYPES.contains(&spaced.as_str()) { spaced } else { text });
+        }
+    }
+    None
+}
+
+/// Returns the schema's name and value for a field of another spelling.
+fn canonical(name: &str, value: Value) -> (String, Value) {
+    let snake = snake_case(name);
+    let seconds = |value: &Value| value.as_f64().filter(|s| s.is_finite() && *s >= 0.0).map(|s| (s * 1e3).round());
+    let rename = match snake.as_str() {
+        "timestamp" | "time" | "created_at" => "ts",
+        "sequence" => "seq",
+        "session_id" => "run_id",
+        "error_message" | "error" | "msg" => "message",
+        "status_code" | "http_status" | "error_status" => "status",
+        "error_code" => "code",
+        "request" => "request_id",
+        "wait_ms" | "backoff_ms" | "retry_delay_ms" | "sleep_ms" => "delay_ms",
+        "retry" => "attempt",
+        "from_candidate" => "from",
+        "to_candidate" => "to",
+        "failure_codes" => "failures",
+        "max_retries" => {
+            // The field counts retries, ours counts attempts.
+            return match value.as_u64() {
+                Some(n) => ("max_attempts".into(), (n + 1).into()),
+                None => (snake, value),
+            };
+        }
+        "delay_seconds" | "wait_seconds" | "wait_sec" | "backoff_sec" | "backoff_seconds" => {
+            return match seconds(&value) {
+                Some(ms) => ("delay_ms".into(), ms.into()),
+                None => (snake, value),
+            };
+        }
+        "retry_after_seconds" | "retry_after_sec" | "retry_after_s" => {
+            return match seconds(&value) {
+                Some(ms) => ("retry_after_ms".into(), ms.into()),
+                None => (snake, value),
+            };
+        }
+        _ => return (snake, value),
+    };
+    (rename.to_owned(), value)
+}
+
+fn snake_case(name: &str) -> String {
+    let mut out = String::with_capacity(name.len() + 4);
+    for (index, c) in name.chars().enumerate() {
+        if c.is_ascii_uppercase() {
+            if index > 0 && !out.ends_with('_') {
+                out.push('_');
+            }
+            out.push(c.to_ascii_lowercase());
+        } else {
+            out.push(if c == '-' { '_' } else { c });
+        }
+    }
+    out
+}
+
+/// Error codes of other programs, as (class, reason) of the taxonomy.
+fn class_of_code(code: &str) -> Option<(&'static str, &'static str)> {
+    Some(match code.to_ascii_uppercase().as_str() {
+        "RATE_LIMIT" | "RATE_LIMITED" => ("throttled", "rate_limit"),
+        "TRANSIENT_NETWORK" | "NETWORK" | "NETWORK_ERROR" => ("transient", "connect"),
+        "SERVER_ERROR" => ("transient", "server_error"),
+        "TIMEOUT" => ("transient", "timeout"),
+        "CANCELLED" | "ABORTED" => ("cancelled", "user_abort"),
+        _ => return None,
+    })
+}
+
+fn build(kind: &str, mut fields: Map<String, Value>) -> Result<Event, ReadError> {
+    let text = |value: Value| match value {
+        Value::String(text) => Some(text),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    };
+    let run_id = fields.remove("run_id").and_then(text).filter(|id| !id.is_empty());
+    let Some(run_id) = run_id else { return Err(ReadError::NoRun { kind: kind.to_owned() }) };
+    let mut event = Event::new(run_id, DateTime::<Utc>::UNIX_EPOCH, Body::Other { kind: kind.to_owned() });
+    event.ts = fields.remove("ts").as_ref().and_then(parse_time);
+    fields.remove("v");
+    let mut take = |name: &str| fields.remove(name).and_then(text);
+    event.event_id = take("event_id");
+    event.writer = take("writer");
+    event.turn = take("turn");
+    event.agent = take("agent");
+    event.agent_version = take("agent_version");
+    event.agent_id = take("agent_id");
+    event.parent_run_id = take("parent_run_id");
+    event.parent_call_id = take("parent_call_id");
+    event.root_run_id = take("root_run_id");
+    event.conversation_id = take("conversation_id");
+    event.host = take("host");
+    event.trace_id = take("trace_id");
+    event.span_id = take("span_id");
+    event.parent_span_id = take("parent_span_id");
+    event.seq = fields.remove("seq").and_then(|v| v.as_u64());
+    event.step = fields.remove("step").and_then(|v| v.as_u64());
+    if let Some(known) = Body::fields_of(kind) {
+        adapt(kind, &mut fields);
+        let mut own = Map::new();
+        for name in known {
+            if let Some(value) = fields.remove(*name) {
+                own.insert((*name).to_owned(), coerce(name, value));
+            }
+        }
+        event.body = match Body::from_fields(kind, Value::Object(own.clone())) {
+            Ok(body) => body,
+            // A field of the wrong type is a gap; the others still count.
+            Err(_) => {
+                let mut good = Map::new();
+                for (name, value) in own {
+                    let single: Map<String, Value> = [(name.clone(), value.clone())].into_iter().collect();
+                    match Body::from_fields(kind, Value::Object(single)) {
+                        Ok(_) => good.insert(name, value),
+                        Err(_) => event.extra.insert(name, value),
+                    };
+                }
+                Body::from_fields(kind, Value::Object(good))?
+            }
+        };
+    }
+    event.extra.extend(fields);
+    Ok(event)
+}
+
+/// Brings flat and foreign fields of one type into the shape of its body.
+fn adapt(kind: &str, fields: &mut Map<String, Value>) {
+    let nest = |fields: &mut Map<String, Value>, prefix: &str, target: &str| {
+        let mut inner = Map::new();
+        for part in ["provider", "model", "endpoint", "region", "account", "transport", "alias"] {
+            if let Some(value @ Value::String(_)) = fields.remove(&format!("{prefix}{part}")) {
+                inner.insert(part.to_owned(), value);
+            }
+        }
+        match fields.get_mut(target) {
+            Some(Value::Object(present)) => {
+                for (name, value) in inner {
+                    present.entry(name).or_insert(value);
+                }
+            }
+            None if !inner.is_empty() => {
+                fields.insert(target.to_owned(), Value::Object(inner));
+            }
+            _ => {}
+        }
+    };
+    if kind == "model.fallback" {
+        nest(fields, "from_", "from");
+        nest(fields, "to_", "to");
+        if let Some(Value::Number(_)) = fields.get("failures") {
+            let count = fields.remove("failures").unwrap_or(Value::Null);
+            fields.entry("attempts").or_insert(count);
+        }
+    } else if kind.starts_with("model.") {
+        nest(fields, "", "candidate");
+    } else if kind == "tool.attempt"
+        && let Some(code) = fields.remove("code")
+    {
+        fields.insert("error_code".into(), code);
+    }
+    if let Some(Value::Object(error)) = fields.get("message") {
+        // An error object where a text is expected: its own message is the text.
+        let text = error.get("message").cloned().unwrap_or_else(|| Value::String(Value::Object(error.clone()).to_string()));
+        fields.insert("message".into(), text);
+    }
+    if let Some(Value::String(code)) = fields.get("code")
+        && let Some((class, reason)) = class_of_code(code)
+    {
+        fields.entry("class").or_insert_with(|| class.into());
+        fields.entry("reason").or_insert_with(|| reason.into());
+    }
+}
+
+/// Accepts numbers written as text, floats where whole milliseconds are expected, and booleans for `sent`.
+fn coerce(name: &str, value: Value) -> Value {
+    let whole = name.ends_with("_ms") || matches!(name, "attempt" | "attempts" | "max_attempts" | "status");
+    match (&value, whole) {
+        (Value::String(text), true) => {
+            text.parse::<u64>().map_or_else(|_| value.clone(), Into::into)
+        }
+        (Value::Number(number), true) => match number.as_f64() {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "range checked")]
+            Some(float) if (0.0..9e15).contains(&float) && !number.is_u64() => (float.round() as u64).into(),
+            _ => value,
+        },
+        (Value::Bool(sent), _) if name == "sent" => sent.to_string().into(),
+        (Value::Number(_), _) if name == "code" || name.ends_with("_id") => value.to_string().into(),
+        (Value::String(_) | Value::Number(_), _) if name.ends_with("_at") => {
+            parse_time(&value).map_or(value, |time| time.to_rfc3339().into())
+        }
+        _ => value,
+    }
+}
