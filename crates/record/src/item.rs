@@ -77,14 +77,25 @@ pub enum Mark {
         /// The agent's own sentence for it.
         message: Option<String>,
     },
+    /// The agent's own words for the end of the last turn, from a place that may be stale: they add words, no outcome.
+    Explained {
+        /// The agent's own word for it.
+        reason: Option<String>,
+        /// The agent's own sentence for it.
+        message: String,
+    },
+    /// What this source said of the open request is a copy of another run's history and is taken back.
+    Copied,
     /// An explicit id (message, prompt, provider request) that another log of the same run may hold too, in the open turn.
     Anchor(String),
-    /// What this source shows of the attempts of this run from here on.
+    /// What this source shows of this run, from here on.
     Shows {
-        /// How much.
-        attempts: Shown,
-        /// For which requests.
+        /// Which kind of requests this is about.
         source: Source,
+        /// How much of the logical requests.
+        requests: Shown,
+        /// How much of their attempts.
+        attempts: Shown,
         /// Why, as a lowercase clause a person can read.
         because: &'static str,
     },
@@ -92,7 +103,7 @@ pub enum Mark {
     Sends {
         /// The logical request.
         request_id: String,
-        /// The attempt; `None` for the last one.
+        /// The attempt; `None` = sends beyond the visible attempts.
         attempt_id: Option<String>,
         /// At least.
         min: u64,

@@ -1,0 +1,249 @@
+//! Kept standard output: `--output-format stream-json` (one object a line) or `json` (one object).
+//!
+//! Shows retries after HTTP and connection errors as `api_retry`, and the end as `result`. Silent repeats and anything
+//! below a subagent's `subagent_retry` are not in it. Its `result` text is model output and never copied, unless it is an
+//! error.
+
+use chrono::{DateTime, Utc};
+use retryscope_events::{Body, Candidate, Event, Layer, ModelFailed, ModelRequest, ModelResponse, ModelRetry, Source};
+use retryscope_record::{Facts, GapKind, Item, Mark, Place, RunKey, Shown, Sink, TurnOutcome};
+
+use super::transcript::usage_of;
+use super::{AGENT, subagent_key};
+use crate::LineDecoder;
+use crate::json::Object;
+
+#[derive(Default)]
+pub(super) struct Stdout {
+    session: Option<String>,
+    model: Option<String>,
+    turns: u64,
+    turn: Option<String>,
+    main: Asked,
+    /// Subagents by id.
+    children: Vec<(String, Asked)>,
+}
+
+/// State of one conversation.
+#[derive(Default)]
+struct Asked {
+    requests: u64,
+    open: bool,
+    last_message: Option<String>,
+    introduced: bool,
+}
+
+impl LineDecoder for Stdout {
+    fn line(&mut self, place: Place, line: &[u8], sink: &mut dyn Sink) {
+        let Some(record) = Object::parse(line) else {
+            // Other programs' output may stand in the same file.
+            if line.first() == Some(&b'{') {
+                sink.gap(place, GapKind::InvalidJson);
+            }
+            return;
+        };
+        let Some(session) = record.string("session_id") else { return };
+        let mut say = Say { place, run: RunKey::new(AGENT, &*session), at: record.time("timestamp"), turn: None, sink };
+        if self.session.as_ref() != Some(&session) {
+            self.enter(session, &mut say);
+        }
+        let kind = record.str("type");
+        let subtype = record.str("subtype");
+        match (kind.as_deref(), subtype.as_deref()) {
+            (Some("system"), Some("init")) => self.init(&record, &mut say),
+            (Some("system"), Some("api_retry")) => self.retry(&record, &record, None, &mut say),
+            (Some("tool_progress"), _) => {
+                if let Some(retry) = record.object("subagent_retry") {
+                    let agent = retry.string("agent_id");
+                    self.retry(&record, &retry, agent, &mut say);
+                }
+            }
+            (Some("assistant"), _) => self.assistant(&record, &mut say),
+            (Some("user"), _) => {
+                if let Some(uuid) = record.string("uuid").filter(|_| record.raw("parent_tool_use_id").is_none()) {
+                    say.mark(Mark::Anchor(uuid));
+                }
+            }
+            (Some("result"), _) => self.result(&record, &mut say),
+            _ => {}
+        }
+    }
+}
+
+struct Say<'a> {
+    place: Place,
+    run: RunKey,
+    at: Option<DateTime<Utc>>,
+    turn: Option<String>,
+    sink: &'a mut dyn Sink,
+}
+
+impl Say<'_> {
+    fn mark(&mut self, mark: Mark) {
+        self.sink.item(self.place, Item::Mark { run: self.run.clone(), at: self.at, mark });
+    }
+
+    fn event(&mut self, body: impl Into<Body>) {
+        let mut event = Event::new(&*self.run.id, DateTime::UNIX_EPOCH, body).agent(AGENT);
+        event.ts = self.at;
+        event.turn.clone_from(&self.turn);
+        self.sink.item(self.place, Item::Event(Box::new(event), None));
+    }
+
+    fn shows(&mut self, requests: Shown, because: &'static str) {
+        self.mark(Mark::Shows { source: Source::Foreground, requests, attempts: Shown::Some, because });
+        self.mark(Mark::Shows { source: Source::Background, requests: Shown::None, attempts: Shown::None, because });
+    }
+}
+
+impl Stdout {
+    fn enter(&mut self, session: String, say: &mut Say<'_>) {
+        self.session = Some(session);
+        self.main = Asked::default();
+        self.children.clear();
+        self.turns = 0;
+        say.shows(Shown::All, "standard output shows retries after HTTP and connection errors, but no silent repeats");
+        self.begin_turn(say);
+    }
+
+    fn begin_turn(&mut self, say: &mut Say<'_>) {
+        self.turns += 1;
+        self.turn = Some(format!("#{}", self.turns));
+        say.mark(Mark::TurnStarted { turn: self.turn.clone() });
+    }
+
+    fn init(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
+        self.model = record.string("model");
+        let facts = Facts {
+            agent_version: record.string("claude_code_version"),
+            model: self.model.clone(),
+            directory: record.string("cwd"),
+            ..Facts::default()
+        };
+        say.mark(Mark::Facts(facts));
+    }
+
+    /// Returns the conversation of a line: the main one, or a subagent's with its own run.
+    fn conversation<'s>(&'s mut self, agent: Option<String>, call: Option<String>, say: &mut Say<'_>) -> &'s mut Asked {
+        let Some(agent) = agent else {
+            say.turn.clone_from(&self.turn);
+            return &mut self.main;
+        };
+        let session = self.session.clone().unwrap_or_default();
+        say.run = subagent_key(&session, &agent);
+        let index = self.children.iter().position(|(id, _)| *id == agent).unwrap_or_else(|| {
+            self.children.push((agent, Asked::default()));
+            self.children.len() - 1
+        });
+        let child = &mut self.children[index].1;
+        if !child.introduced {
+            child.introduced = true;
+            let facts = Facts { parent_run_id: Some(session), parent_call_id: call, ..Facts::default() };
+            say.mark(Mark::Facts(facts));
+            say.shows(Shown::None, "standard output shows only a subagent's retries");
+        }
+        child
+    }
+
+    fn retry(&mut self, line: &Object<'_>, record: &Object<'_>, agent: Option<String>, say: &mut Say<'_>) {
+        let asked = self.conversation(agent, line.string("parent_tool_use_id"), say);
+        let request_id = asked.ensure(say);
+        let mut retry = ModelRetry::new().request_id(request_id).layer(Layer::Agent);
+        retry.attempt = record.u64("attempt");
+        retry.max_attempts = record.u64("max_retries").map(|n| n + 1);
+        retry.delay_ms = record.u64("retry_delay_ms");
+        retry.status = record.status("error_status");
+        retry.message = record.string("error").or_else(|| record.string("error_category"));
+        say.event(retry);
+    }
+
+    fn assistant(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
+        let agent = record.string("agent_id");
+        if record.raw("parent_tool_use_id").is_some() && agent.is_none() {
+            return;
+        }
+        let call = record.string("parent_tool_use_id");
+        let message = record.object("message").unwrap_or_default();
+        let asked = self.conversation(agent, call, say);
+        for id in [record.string("uuid"), message.string("id"), record.string("request_id")].into_iter().flatten() {
+            say.mark(Mark::Anchor(id));
+        }
+        if message.is("model", "<synthetic>") {
+            // The final error; `result` repeats it.
+            let text = message.objects("content").and_then(|blocks| blocks.iter().find_map(|b| b.string("text")));
+            let Some(text) = text else { return };
+            let request_id = asked.ensure(say);
+            asked.open = false;
+            let mut failed = ModelFailed::new().request_id(request_id).message(text);
+            failed.code = record.string("error");
+            failed.status = record.status("api_error_status").or_else(|| record.status("apiErrorStatus"));
+            failed.upstream_request_id = record.string("request_id").or_else(|| record.string("requestId"));
+            say.event(failed);
+            return;
+        }
+        let id = message.string("id");
+        if id.is_some() && id == asked.last_message {
+            return;
+        }
+        let request_id = asked.ensure(say);
+        asked.open = false;
+        asked.last_message = id;
+        let candidate = Candidate { model: message.string("model"), ..Candidate::default() };
+        let mut response = ModelResponse::new().request_id(request_id).candidate(candidate);
+        response.usage = message.object("usage").map(|usage| usage_of(&usage));
+        say.event(response);
+    }
+
+    fn result(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
+        say.turn.clone_from(&self.turn);
+        if self.main.requests == 0 {
+            // `--output-format json` has no other line; it does not show how many steps the answer took.
+            say.shows(Shown::Some, "this output format shows only the result");
+            self.main.ensure(say);
+            self.main.open = false;
+        }
+        let is_error = record.bool("is_error") == Some(true);
+        let subtype = record.string("subtype");
+        let reason = record.string("terminal_reason").or_else(|| subtype.clone());
+        let failed = is_error || subtype.as_deref().is_some_and(|s| s.starts_with("error"));
+        let outcome = match reason.as_deref() {
+            Some(reason) if reason.starts_with("aborted") => TurnOutcome::Cancelled,
+            _ if failed => TurnOutcome::Failed,
+            _ => TurnOutcome::Succeeded,
+        };
+        let message = if is_error { record.string("result") } else { None };
+        if let Some(uuid) = record.string("uuid") {
+            say.mark(Mark::Anchor(uuid));
+        }
+        if let Some(provider) = provider_of_result(record) {
+            say.mark(Mark::Facts(Facts { provider: Some(provider), ..Facts::default() }));
+        }
+        say.mark(Mark::TurnEnded { turn: self.turn.clone(), outcome, reason, message });
+        let next = self.turns + 1;
+        self.turn = Some(format!("#{next}"));
+        self.turns = next;
+    }
+}
+
+impl Asked {
+    /// Returns the id of the open request, opening one where needed.
+    fn ensure(&mut self, say: &mut Say<'_>) -> String {
+        if !self.open {
+            self.open = true;
+            self.requests += 1;
+            let request = ModelRequest::new().request_id(format!("#{}", self.requests)).source(Source::Foreground);
+            say.event(request);
+        }
+        format!("#{}", self.requests)
+    }
+}
+
+/// `modelUsage.<model>.provider`: `firstParty`, `vertex`, and so on.
+fn provider_of_result(record: &Object<'_>) -> Option<String> {
+    let usage = record.object("modelUsage")?;
+    let provider = usage.members().find_map(|(_, raw)| Object::parse(raw.as_bytes())?.string("provider"))?;
+    Some(match provider.as_str() {
+        "firstParty" => "anthropic".to_owned(),
+        _ => provider,
+    })
+}

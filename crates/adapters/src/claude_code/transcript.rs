@@ -1,0 +1,434 @@
+//! Session transcripts: `projects/<slug>/<session id>.jsonl` and subagent files.
+//!
+//! Two generations. With `api-request` lines each request has a record of its own: one whose message count equals that of
+//! its `base` repeats it, any other is a new logical request. Without them a request is known from its answer, its
+//! `api_error` lines or its final error, and further repeats may be hidden.
+
+use std::collections::{HashMap, VecDeque};
+
+use chrono::{DateTime, Utc};
+use retryscope_events::{
+    Body, Candidate, Event, Layer, ModelAttempt, ModelFailed, ModelRequest, ModelResponse, ModelRetry,
+    Source, Usage,
+};
+use retryscope_record::{Facts, GapKind, Item, Mark, Place, RawFailure, RunKey, Shown, Sink, TurnOutcome};
+
+use super::{AGENT, provider_of_model, subagent_key};
+use crate::LineDecoder;
+use crate::json::{Object, holds};
+
+/// Requests whose chain is remembered; a base is nearly always the request just before.
+const CHAIN_LIMIT: usize = 1024;
+
+#[derive(Default)]
+pub(super) struct Transcript {
+    run: Option<RunKey>,
+    version: Option<String>,
+    turn: Option<String>,
+    prompts: u64,
+    /// `api-request` id to its chain; only in the newer generation.
+    chains: HashMap<String, Chain>,
+    chain_order: VecDeque<String>,
+    has_request_lines: bool,
+    shown: Option<Shown>,
+    /// The logical request that is open, or was last.
+    request: Option<OpenRequest>,
+    requests: u64,
+    last_message_id: Option<String>,
+}
+
+struct Chain {
+    root: String,
+    messages: u64,
+    max_tokens: Option<u64>,
+    shape: Option<String>,
+    digest: Option<String>,
+}
+
+struct OpenRequest {
+    id: String,
+    answered: bool,
+    model: Option<String>,
+}
+
+/// Line types that bear on requests; the others are most of a file.
+fn matters(line: &[u8]) -> bool {
+    const HEAD: usize = 4096;
+    // Records name their type early, except conversation lines, whose type may follow a large message.
+    let head = &line[..line.len().min(HEAD)];
+    if holds(head, "\"type\":\"attachment\"")
+        || holds(head, "\"type\":\"api-request-blob\"")
+        || holds(head, "\"type\":\"api-request-shape\"")
+        || holds(head, "\"type\":\"progress\"")
+        || holds(head, "\"type\":\"file-history-snapshot\"")
+    {
+        // A prompt may quote such words; a conversation line always has one of these keys.
+        return holds(head, "\"type\":\"user\"") || holds(head, "\"type\":\"assistant\"") || holds(head, "\"type\":\"system\"");
+    }
+    true
+}
+
+impl LineDecoder for Transcript {
+    fn line(&mut self, place: Place, line: &[u8], sink: &mut dyn Sink) {
+        if !matters(line) {
+            return;
+        }
+        let Some(record) = Object::parse(line) else {
+            if !line.iter().all(u8::is_ascii_whitespace) {
+                sink.gap(place, GapKind::InvalidJson);
+            }
+            return;
+        };
+        let Some(kind) = record.str("type") else { return };
+        if let Some(session) = record.str("sessionId") {
+            self.enter_run(place, &session, &record, sink);
+        }
+        let Some(run) = self.run.clone() else { return };
+        let mut say = Say { place, run, at: record.time("timestamp"), sink };
+        match &*kind {
+            "user" => self.user(&record, &mut say),
+            "api-request" => self.api_request(&record, &mut say),
+            "assistant" => self.assistant(&record, &mut say),
+            "system" => self.system(&record, &mut say),
+            "cost-state" => {
+                let started_at = record.time("startTime");
+                say.mark(Mark::Facts(Facts { started_at, ..Facts::default() }));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Where statements of one line go.
+struct Say<'a> {
+    place: Place,
+    run: RunKey,
+    at: Option<DateTime<Utc>>,
+    sink: &'a mut dyn Sink,
+}
+
+impl Say<'_> {
+    fn mark(&mut self, mark: Mark) {
+        self.sink.item(self.place, Item::Mark { run: self.run.clone(), at: self.at, mark });
+    }
+
+    fn event(&mut self, turn: Option<&String>, id: Option<String>, body: impl Into<Body>, raw: Option<RawFailure>) {
+        let mut event = Event::new(&*self.run.id, DateTime::UNIX_EPOCH, body).agent(AGENT);
+        event.ts = self.at;
+        event.turn = turn.cloned();
+        event.event_id = id;
+        self.sink.item(self.place, Item::Event(Box::new(event), raw.map(Box::new)));
+    }
+}
+
+impl Transcript {
+    fn enter_run(&mut self, place: Place, session: &str, record: &Object<'_>, sink: &mut dyn Sink) {
+        let agent_id = record.str("agentId");
+        let key = match &agent_id {
+            Some(agent_id) => subagent_key(session, agent_id),
+            // Older subagent files name no agent in some lines; the run of the file stays.
+            None if record.bool("isSidechain") == Some(true) && self.run.is_some() => return,
+            None => RunKey::new(AGENT, session),
+        };
+        let version = record.string("version");
+        if self.run.as_ref() == Some(&key) && (version.is_none() || version == self.version) {
+            return;
+        }
+        self.version = version.or(self.version.take());
+        let facts = Facts {
+            agent_version: self.version.clone(),
+            parent_run_id: agent_id.is_some().then(|| session.to_owned()),
+            directory: record.string("cwd"),
+            ..Facts::default()
+        };
+        if self.run.as_ref() != Some(&key) {
+            self.run = Some(key.clone());
+            self.shown = None;
+            self.request = None;
+            self.turn = None;
+            let mut say = Say { place, run: key.clone(), at: None, sink };
+            self.show(Shown::None, "this version's transcript does not show retries", &mut say);
+            let mark = Mark::Shows {
+                source: Source::Background,
+                requests: Shown::None,
+                attempts: Shown::None,
+                because: "the transcript has no record of compaction and other side calls",
+            };
+            say.mark(mark);
+        }
+        sink.item(place, Item::Mark { run: key, at: None, mark: Mark::Facts(facts) });
+    }
+
+    fn show(&mut self, attempts: Shown, because: &'static str, say: &mut Say<'_>) {
+        if self.shown != Some(attempts) {
+            self.shown = Some(attempts);
+            say.mark(Mark::Shows { source: Source::Foreground, requests: Shown::All, attempts, because });
+        }
+    }
+
+    fn user(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
+        let message = record.object("message").unwrap_or_default();
+        let content = message.raw("content").unwrap_or("");
+        if content.starts_with("\"[Request interrupted by user") || content.contains("\"text\":\"[Request interrupted by user") {
+            let turn = self.turn.clone();
+            let outcome = TurnOutcome::Cancelled;
+            say.mark(Mark::TurnEnded { turn, outcome, reason: Some("interrupted_by_user".into()), message: None });
+            return;
+        }
+        let is_tool_result = record.raw("toolUseResult").is_some()
+            || message.objects("content").is_some_and(|blocks| blocks.iter().any(|b| b.is("type", "tool_result")));
+        let is_side = record.bool("isMeta") == Some(true) || record.bool("isCompactSummary") == Some(true);
+        if is_tool_result || is_side || record.raw("message").is_none() {
+            return;
+        }
+        self.prompts += 1;
+        // Without a prompt id the prompt's own line names the turn.
+        self.turn = record.string("promptId").or_else(|| record.string("uuid")).or_else(|| Some(format!("#{}", self.prompts)));
+        say.mark(Mark::TurnStarted { turn: self.turn.clone() });
+        if let Some(uuid) = record.string("uuid") {
+            say.mark(Mark::Anchor(uuid));
+        }
+    }
+
+    fn api_request(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
+        let Some(id) = record.string("id") else {
+            say.sink.gap(say.place, GapKind::IncompleteRecord);
+            return;
+        };
+        if !self.has_request_lines {
+            self.has_request_lines = true;
+            // What this process said before belongs to a copied history or to a version without request lines.
+            self.request = None;
+        }
+        self.show(Shown::All, "each request has a line of its own", say);
+        let params = record.object("params").unwrap_or_default();
+        let messages = record.u64("keep").unwrap_or(0) + record.length("tail").unwrap_or(0);
+        let base = record.str("base").and_then(|base| self.chains.get(&*base));
+        let repeats = base.filter(|base| base.messages == messages);
+        let root = repeats.map_or_else(|| id.clone(), |base| base.root.clone());
+        let chain = Chain {
+            root: root.clone(),
+            messages,
+            max_tokens: params.u64("max_tokens"),
+            shape: record.string("shapeHash"),
+            digest: record.string("requestDigest"),
+        };
+        let changed = repeats.map(|base| changes(base, &chain));
+        let model = params.string("model");
+        let candidate = Candidate {
+            provider: model.as_deref().and_then(provider_of_model).map(str::to_owned),
+            model: model.clone(),
+            ..Candidate::default()
+        };
+        let turn = self.turn.clone();
+        let query = record.string("querySource").unwrap_or_default();
+        if repeats.is_none() {
+            // The program asks something else although nothing answered: the request before was given up.
+            if let Some(before) = self.request.take().filter(|r| !r.answered) {
+                say.event(turn.as_ref(), None, ModelFailed::new().request_id(before.id), None);
+            }
+            let source = if query == "compact" { Source::Background } else { Source::Foreground };
+            let request = ModelRequest::new().request_id(root.clone()).candidate(candidate.clone()).source(source);
+            say.event(turn.as_ref(), None, request.purpose(query), None);
+        } else if let Some(changed) = changed.filter(|changed| !changed.is_empty())
+            && self.request.as_ref().is_some_and(|before| before.model == model)
+        {
+            // A repeat that has no error line of its own, but shows what the program changed.
+            let retry = ModelRetry::new().request_id(root.clone()).layer(Layer::Agent).changed(changed);
+            say.event(turn.as_ref(), None, retry, None);
+        }
+        let mut attempt = ModelAttempt::new().request_id(root.clone()).attempt_id(id.clone()).candidate(candidate);
+        attempt.started_at = say.at;
+        attempt.layer = repeats.map(|_| Layer::Agent);
+        say.event(turn.as_ref(), None, attempt, None);
+        self.request = Some(OpenRequest { id: root, answered: false, model });
+        self.chain_order.push_back(id.clone());
+        self.chains.insert(id, chain);
+        if self.chain_order.len() > CHAIN_LIMIT
+            && let Some(old) = self.chain_order.pop_front()
+        {
+            self.chains.remove(&old);
+        }
+    }
+
+    fn system(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
+        match record.str("subtype").as_deref() {
+            Some("api_error") => self.api_error(record, say),
+            Some("turn_duration" | "stop_hook_summary") => {
+                let turn = self.turn.clone();
+                say.mark(Mark::TurnEnded { turn, outcome: TurnOutcome::Succeeded, reason: None, message: None });
+            }
+            _ => {}
+        }
+    }
+
+    fn api_error(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
+        // In a file with request lines an error before the first of them is history copied from another session.
+        if self.has_request_lines && self.request.is_none() {
+            return;
+        }
+        if !self.has_request_lines {
+            self.show(Shown::Some, "this version's transcript shows retries after an HTTP or connection error, but no silent repeats", say);
+            self.ensure_request(None, say);
+        }
+        let error = record.object("error").unwrap_or_default();
+        let mut retry = ModelRetry::new().layer(Layer::Agent);
+        retry.request_id = self.request.as_ref().map(|r| r.id.clone());
+        retry.attempt = record.u64("retryAttempt");
+        retry.max_attempts = record.u64("maxRetries").map(|n| n + 1);
+        retry.delay_ms = record.u64("retryInMs");
+        retry.status = error.status("status");
+        let connection = error.object("connection").and_then(|c| c.string("code").or_else(|| c.string("message")));
+        let cause = error.object("cause").and_then(|c| c.string("code"));
+        let inner = error.raw("error").filter(|raw| raw.starts_with('{') && *raw != "{}").map(str::to_owned);
+        retry.message = error.string("message").or_else(|| error.string("formatted")).or(inner);
+        if let Some(code) = connection.or(cause) {
+            retry.message = Some(match retry.message {
+                Some(text) => format!("{text}: {code}"),
+                None => code.clone(),
+            });
+            retry.code = Some(code);
+        }
+        retry.upstream_request_id = error.string("requestId").or_else(|| error.string("requestID"));
+        if let Some(id) = &retry.upstream_request_id {
+            say.mark(Mark::Anchor(id.clone()));
+        }
+        let headers = error.object("headers").map(|headers| {
+            headers
+                .members()
+                .filter_map(|(name, value)| Some((name.to_ascii_lowercase(), crate::json::text(value)?.into_owned())))
+                .collect()
+        });
+        let raw = headers.map(|headers| RawFailure { headers, body: None });
+        let turn = self.turn.clone();
+        say.event(turn.as_ref(), record.string("uuid"), retry, raw);
+    }
+
+    fn assistant(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
+        let message = record.object("message").unwrap_or_default();
+        let session = say.run.id.split(':').next().unwrap_or_default().to_owned();
+        if record.str("requestSessionId").is_some_and(|id| id != session) {
+            // Copied by a fork; so was what stands before it in this request.
+            let forked_from = record.string("requestSessionId");
+            say.mark(Mark::Facts(Facts { forked_from, ..Facts::default() }));
+            say.mark(Mark::Copied);
+            self.request = None;
+            return;
+        }
+        for id in [record.string("uuid"), message.string("id"), record.string("requestId")].into_iter().flatten() {
+            say.mark(Mark::Anchor(id));
+        }
+        if record.bool("isApiErrorMessage") == Some(true) {
+            self.final_error(record, &message, say);
+        } else if !message.is("model", "<synthetic>") {
+            self.answer(record, &message, say);
+        }
+    }
+
+    fn final_error(&mut self, record: &Object<'_>, message: &Object<'_>, say: &mut Say<'_>) {
+        let text = message
+            .objects("content")
+            .and_then(|blocks| blocks.iter().find_map(|b| b.string("text")))
+            .or_else(|| message.string("content"));
+        let turn = self.turn.clone();
+        let reason = record.string("apiError").or_else(|| record.str("error").map(std::borrow::Cow::into_owned));
+        // Without a request on the wire: the program refused before it asked.
+        let local = text.as_deref().is_some_and(|t| t.starts_with("Not logged in") || t.starts_with("Please run /login"));
+        if self.has_request_lines && self.request.as_ref().is_none_or(|r| r.answered) || local && !self.has_request_lines {
+            let outcome = TurnOutcome::Failed;
+            say.mark(Mark::TurnEnded { turn, outcome, reason, message: text });
+            return;
+        }
+        self.ensure_request(None, say);
+        let mut failed = ModelFailed::new();
+        failed.request_id = self.request.as_ref().map(|r| r.id.clone());
+        failed.status = record.status("apiErrorStatus");
+        failed.code = record.string("apiErrorType").or_else(|| reason.clone());
+        failed.message.clone_from(&text);
+        failed.upstream_request_id = record.string("requestId");
+        let limits = record.object("apiErrorParams").and_then(|p| p.object("rate_limit_info"));
+        failed.reset_at = limits.and_then(|limits| limits.time("resetsAt"));
+        say.event(turn.as_ref(), record.string("uuid"), failed, None);
+        if let Some(request) = &mut self.request {
+            request.answered = true;
+        }
+        say.mark(Mark::TurnEnded { turn, outcome: TurnOutcome::Failed, reason, message: text });
+    }
+
+    fn answer(&mut self, record: &Object<'_>, message: &Object<'_>, say: &mut Say<'_>) {
+        let message_id = message.string("id");
+        let same = message_id.is_some() && message_id == self.last_message_id;
+        let model = message.string("model");
+        if let Some(reference) = record.str("requestRef").and_then(|r| self.chains.get(&*r)).map(|c| c.root.clone()) {
+            if self.request.as_ref().is_none_or(|r| r.id != reference) {
+                let model = model.clone();
+                self.request = Some(OpenRequest { id: reference, answered: false, model });
+            }
+        } else if !self.has_request_lines && !same {
+            self.ensure_request(model.as_deref(), say);
+        }
+        self.last_message_id = message_id;
+        let turn = self.turn.clone();
+        let Some(request) = &mut self.request else { return };
+        request.answered = true;
+        let candidate = Candidate {
+            provider: model.as_deref().and_then(provider_of_model).map(str::to_owned),
+            model,
+            ..Candidate::default()
+        };
+        let mut response = ModelResponse::new().request_id(request.id.clone()).candidate(candidate);
+        response.stop_reason = message.string("stop_reason");
+        response.usage = message.object("usage").map(|usage| usage_of(&usage));
+        response.requested_model = record.string("requestedModel");
+        let stop = response.stop_reason.clone();
+        say.event(turn.as_ref(), None, response, None);
+        let calls_tool = message.raw("content").is_some_and(|content| content.contains("\"tool_use\""));
+        let ended = match stop.as_deref() {
+            Some("end_turn" | "stop_sequence" | "max_tokens" | "refusal" | "model_context_window_exceeded") => true,
+            Some(_) => false,
+            // Older versions write no stop reason: text without a tool call ends a turn, unless more follows.
+            None => !calls_tool && message.raw("content").is_some_and(|content| content.contains("\"text\"")),
+        };
+        if ended {
+            let turn = self.turn.clone();
+            say.mark(Mark::TurnEnded { turn, outcome: TurnOutcome::Succeeded, reason: stop, message: None });
+        }
+    }
+
+    /// Without request lines, a request begins with whatever first speaks of it.
+    fn ensure_request(&mut self, model: Option<&str>, say: &mut Say<'_>) {
+        if self.has_request_lines || self.request.as_ref().is_some_and(|r| !r.answered) {
+            return;
+        }
+        self.requests += 1;
+        let id = format!("#{}", self.requests);
+        let turn = self.turn.clone();
+        say.event(turn.as_ref(), None, ModelRequest::new().request_id(id.clone()).source(Source::Foreground), None);
+        self.request = Some(OpenRequest { id, answered: false, model: model.map(str::to_owned) });
+    }
+}
+
+/// Names what differs between a request and its repeat.
+fn changes(base: &Chain, now: &Chain) -> Vec<String> {
+    let mut changed = Vec::new();
+    if base.digest == now.digest {
+        return changed;
+    }
+    if now.max_tokens < base.max_tokens {
+        changed.push("max_tokens".to_owned());
+    }
+    if now.shape != base.shape {
+        changed.push("features".to_owned());
+    }
+    changed
+}
+
+pub(super) fn usage_of(usage: &Object<'_>) -> Usage {
+    Usage {
+        input_tokens: usage.u64("input_tokens"),
+        output_tokens: usage.u64("output_tokens"),
+        cached_input_tokens: usage.u64("cache_read_input_tokens"),
+        reasoning_tokens: usage.object("output_tokens_details").and_then(|d| d.u64("thinking_tokens")),
+        cost_usd: None,
+    }
+}

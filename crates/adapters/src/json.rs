@@ -1,0 +1,158 @@
+//! One JSON object, its members parsed only when asked for.
+//!
+//! Most members of agent records are prompts and tool output that nobody needs; they are skipped without being copied.
+//! A member of an unexpected type reads as absent, so that one odd field never costs a record.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use chrono::{DateTime, Utc};
+use serde::Deserializer;
+use serde::de::{Deserialize, MapAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// Members of an object in their order, values unparsed.
+#[derive(Debug, Default)]
+pub(crate) struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+        impl<'de> Visitor<'de> for Members {
+            type Value = Object<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::with_capacity(16);
+                while let Some(Key(key)) = map.next_key::<Key<'de>>()? {
+                    members.push((key, map.next_value::<&'de RawValue>()?));
+                }
+                Ok(Object(members))
+            }
+        }
+        deserializer.deserialize_map(Members)
+    }
+}
+
+/// A key, borrowed where it holds no escape.
+struct Key<'a>(Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Key<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl<'de> Visitor<'de> for Text {
+            type Value = Key<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Key(Cow::Borrowed(text)))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Key(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Text)
+    }
+}
+
+impl<'a> Object<'a> {
+    /// Parses one line; `None` if it is not a JSON object.
+    pub(crate) fn parse(line: &'a [u8]) -> Option<Self> {
+        serde_json::from_slice(line).ok()
+    }
+
+    /// Returns the unparsed text of a member; `None` if absent or null.
+    pub(crate) fn raw(&self, key: &str) -> Option<&'a str> {
+        let (_, value) = self.0.iter().rev().find(|(name, _)| name == key)?;
+        Some(value.get()).filter(|text| *text != "null")
+    }
+
+    /// Returns a text member.
+    pub(crate) fn str(&self, key: &str) -> Option<Cow<'a, str>> {
+        text(self.raw(key)?)
+    }
+
+    /// Returns a text member as an owned string.
+    pub(crate) fn string(&self, key: &str) -> Option<String> {
+        self.str(key).map(Cow::into_owned)
+    }
+
+    /// Returns whether a text member has this value.
+    pub(crate) fn is(&self, key: &str, value: &str) -> bool {
+        self.str(key).is_some_and(|text| text == value)
+    }
+
+    /// Returns a number member, rounded to a whole one; a number written as text counts.
+    pub(crate) fn u64(&self, key: &str) -> Option<u64> {
+        let number = self.f64(key)?;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "range checked")]
+        (0.0..9e15).contains(&number).then(|| number.round() as u64)
+    }
+
+    /// Returns a number member.
+    pub(crate) fn f64(&self, key: &str) -> Option<f64> {
+        let raw = self.raw(key)?;
+        raw.parse().ok().or_else(|| text(raw)?.parse().ok()).filter(|n: &f64| n.is_finite())
+    }
+
+    /// Returns a status: a number from 100 to 599.
+    pub(crate) fn status(&self, key: &str) -> Option<u16> {
+        self.u64(key).and_then(|n| u16::try_from(n).ok()).filter(|n| (100..600).contains(n))
+    }
+
+    /// Returns a boolean member.
+    pub(crate) fn bool(&self, key: &str) -> Option<bool> {
+        self.raw(key)?.parse().ok()
+    }
+
+    /// Returns an object member.
+    pub(crate) fn object(&self, key: &str) -> Option<Object<'a>> {
+        serde_json::from_str(self.raw(key)?).ok()
+    }
+
+    /// Returns the elements of an array member that are objects; `None` if it is no array.
+    pub(crate) fn objects(&self, key: &str) -> Option<Vec<Object<'a>>> {
+        let elements: Vec<&'a RawValue> = serde_json::from_str(self.raw(key)?).ok()?;
+        Some(elements.into_iter().filter_map(|element| serde_json::from_str(element.get()).ok()).collect())
+    }
+
+    /// Returns the number of elements of an array member.
+    pub(crate) fn length(&self, key: &str) -> Option<u64> {
+        let elements: Vec<&'a RawValue> = serde_json::from_str(self.raw(key)?).ok()?;
+        Some(elements.len() as u64)
+    }
+
+    /// Returns a time member: RFC 3339 or an epoch number.
+    pub(crate) fn time(&self, key: &str) -> Option<DateTime<Utc>> {
+        let value: Value = serde_json::from_str(self.raw(key)?).ok()?;
+        retryscope_events::read::parse_time(&value)
+    }
+
+    /// Returns the members.
+    pub(crate) fn members(&self) -> impl Iterator<Item = (&str, &'a str)> {
+        self.0.iter().map(|(name, value)| (&**name, value.get()))
+    }
+}
+
+/// Returns the text of a JSON string; `None` for other values.
+pub(crate) fn text(raw: &str) -> Option<Cow<'_, str>> {
+    let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
+    if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
+        Some(Cow::Borrowed(inner))
+    } else {
+        serde_json::from_str(raw).ok().map(Cow::Owned)
+    }
+}
+
+/// Returns whether the bytes are one complete JSON value; tells a torn line from a broken one.
+pub fn is_complete_json(bytes: &[u8]) -> bool {
+    serde_json::from_slice::<&RawValue>(bytes).is_ok()
+}
+
+/// Returns whether `haystack` holds `needle`.
+pub(crate) fn holds(haystack: &[u8], needle: &str) -> bool {
+    memchr::memmem::find(haystack, needle.as_bytes()).is_some()
+}

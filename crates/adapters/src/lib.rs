@@ -1,0 +1,92 @@
+//! Records of agents to statements: one module an agent, recognized by place or content.
+//!
+//! An adapter says what its records say, in the vocabulary of `retryscope-record`, and what they cannot show. It never
+//! counts, never classifies, never copies prompts, tool output or credentials, never fails and never panics: what it
+//! cannot read is a gap.
+
+mod claude_code;
+mod json;
+mod otlp;
+mod own;
+mod rivumi;
+
+use std::path::Path;
+
+use retryscope_record::{Place, Sink, View};
+
+pub use crate::json::is_complete_json;
+
+/// One agent's adapter.
+#[derive(Debug)]
+pub struct Adapter {
+    /// Name of the agent.
+    pub agent: &'static str,
+    /// Where the agent keeps its logs.
+    pub places: &'static [DefaultPlace],
+    /// Recognizes a file by its path and its first bytes.
+    recognize: fn(&Path, &[u8]) -> Option<Recognized>,
+}
+
+/// A folder in which an agent keeps its logs.
+#[derive(Debug, Clone, Copy)]
+pub struct DefaultPlace {
+    /// Environment variable that moves it.
+    pub env: Option<&'static str>,
+    /// Folder below the value of the variable, or below [`DefaultPlace::home`] where it is not set.
+    pub below: &'static str,
+    /// Folder below the home directory.
+    pub home: &'static str,
+}
+
+/// A file that an adapter can read.
+pub struct Recognized {
+    /// Name of the agent; `None` where only the records tell.
+    pub agent: Option<&'static str>,
+    /// What kind of log it is.
+    pub view: View,
+    /// How it is read.
+    pub reading: Reading,
+}
+
+/// How a source is read.
+pub enum Reading {
+    /// Line by line.
+    Lines(Box<dyn LineDecoder>),
+    /// As one small document.
+    Document(Box<dyn DocumentDecoder>),
+}
+
+/// Turns the lines of one source into statements; keeps what it needs to know of earlier lines.
+pub trait LineDecoder: Send {
+    /// Takes one line.
+    fn line(&mut self, place: Place, line: &[u8], sink: &mut dyn Sink);
+
+    /// Is told that the source has no more lines for now.
+    fn end(&mut self, _sink: &mut dyn Sink) {}
+}
+
+/// Turns one document into statements.
+pub trait DocumentDecoder: Send {
+    /// Takes the whole document.
+    fn document(&mut self, bytes: &[u8], sink: &mut dyn Sink);
+}
+
+/// Bytes that [`recognize`] wants to see of a file.
+pub const HEAD_LENGTH: usize = 16 << 10;
+
+/// All adapters; those with the surest marks first.
+pub const ADAPTERS: &[Adapter] = &[claude_code::ADAPTER, rivumi::ADAPTER, own::ADAPTER];
+
+/// Recognizes a file by its path and its first [`HEAD_LENGTH`] bytes. Returns `None` for a file that no adapter reads.
+pub fn recognize(path: &Path, head: &[u8]) -> Option<Recognized> {
+    otlp::recognize(head).or_else(|| ADAPTERS.iter().find_map(|adapter| (adapter.recognize)(path, head)))
+}
+
+/// Returns whether a file is worth opening to look at its first bytes, by its name alone.
+pub fn may_hold_records(path: &Path) -> bool {
+    let name = path.file_name().map(|n| n.to_string_lossy()).unwrap_or_default();
+    let extension = path.extension().map(|e| e.to_string_lossy()).unwrap_or_default();
+    matches!(&*extension, "jsonl" | "json" | "log" | "txt" | "db" | "sqlite" | "ndjson" | "toml" | "yml" | "yaml")
+        || name.contains(".jsonl.")
+        || name.contains(".log.")
+}

@@ -1,0 +1,151 @@
+//! OTLP/HTTP JSON bodies, kept one a line: walks resources and scopes and hands each record to the agent that claims it.
+//!
+//! Not for: receiving them. A wrapper object with the request path (`{path, body}`) is accepted too.
+
+use std::borrow::Cow;
+
+use chrono::{DateTime, TimeZone, Utc};
+use retryscope_record::{GapKind, Place, Sink, View};
+use serde_json::Value;
+
+use crate::claude_code;
+use crate::json::holds;
+use crate::{LineDecoder, Reading, Recognized};
+
+pub(crate) fn recognize(head: &[u8]) -> Option<Recognized> {
+    let first = head.split(|b| *b == b'\n').next()?;
+    let json = first.first() == Some(&b'{');
+    let looks = json && (holds(first, "\"resourceLogs\"") || holds(first, "\"resourceSpans\"") || holds(first, "\"resourceMetrics\""));
+    looks.then(|| Recognized { agent: None, view: View::OTLP_LOGS, reading: Reading::Lines(Box::new(Otlp)) })
+}
+
+/// Attributes of a resource, span, event or log record, values as text.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Attributes(Vec<(String, String)>);
+
+impl Attributes {
+    fn of(value: Option<&Value>) -> Self {
+        let list = value.and_then(Value::as_array);
+        let pairs = list.into_iter().flatten().filter_map(|pair| {
+            let key = pair.get("key")?.as_str()?.to_owned();
+            let value = match pair.get("value")?.as_object()?.values().next()? {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            Some((key, value))
+        });
+        Self(pairs.collect())
+    }
+
+    /// Returns an attribute.
+    pub(crate) fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    /// Returns an attribute as an owned string.
+    pub(crate) fn string(&self, key: &str) -> Option<String> {
+        self.get(key).map(str::to_owned)
+    }
+
+    /// Returns an attribute as a whole number.
+    pub(crate) fn u64(&self, key: &str) -> Option<u64> {
+        self.get(key)?.parse().ok()
+    }
+
+    /// Returns an attribute as a status.
+    pub(crate) fn status(&self, key: &str) -> Option<u16> {
+        self.get(key)?.parse().ok().filter(|n| (100..600).contains(n))
+    }
+
+    /// Returns an attribute as a time.
+    pub(crate) fn time(&self, key: &str) -> Option<DateTime<Utc>> {
+        DateTime::parse_from_rfc3339(self.get(key)?).ok().map(|t| t.with_timezone(&Utc))
+    }
+}
+
+/// One log record.
+pub(crate) struct LogRecord<'a> {
+    pub(crate) resource: &'a Attributes,
+    pub(crate) attributes: Attributes,
+    pub(crate) at: Option<DateTime<Utc>>,
+}
+
+/// One span.
+pub(crate) struct Span<'a> {
+    pub(crate) resource: &'a Attributes,
+    pub(crate) name: Cow<'a, str>,
+    pub(crate) id: Option<String>,
+    pub(crate) attributes: Attributes,
+    pub(crate) started_at: Option<DateTime<Utc>>,
+    pub(crate) ended_at: Option<DateTime<Utc>>,
+    /// Events with their name, time and attributes.
+    pub(crate) events: Vec<(String, Option<DateTime<Utc>>, Attributes)>,
+}
+
+struct Otlp;
+
+impl LineDecoder for Otlp {
+    fn line(&mut self, place: Place, line: &[u8], sink: &mut dyn Sink) {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return;
+        }
+        let Ok(value) = serde_json::from_slice::<Value>(line) else {
+            sink.gap(place, GapKind::InvalidJson);
+            return;
+        };
+        let body = value.get("body").filter(|body| body.is_object()).unwrap_or(&value);
+        let each = |key: &str| body.get(key).and_then(Value::as_array).into_iter().flatten();
+        for group in each("resourceLogs") {
+            let resource = Attributes::of(group.pointer("/resource/attributes"));
+            for (scope, record) in members(group, "scopeLogs", "logRecords") {
+                let time = record.get("timeUnixNano").filter(|t| !is_zero(t)).or_else(|| record.get("observedTimeUnixNano"));
+                let record = LogRecord {
+                    resource: &resource,
+                    attributes: Attributes::of(record.get("attributes")),
+                    at: time.and_then(nanos),
+                };
+                if claude_code::claims(&resource, scope) {
+                    claude_code::record(place, &record, sink);
+                }
+            }
+        }
+        for group in each("resourceSpans") {
+            let resource = Attributes::of(group.pointer("/resource/attributes"));
+            for (scope, span) in members(group, "scopeSpans", "spans") {
+                let events = span.get("events").and_then(Value::as_array).into_iter().flatten().map(|event| {
+                    let name = event.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+                    (name, event.get("timeUnixNano").and_then(nanos), Attributes::of(event.get("attributes")))
+                });
+                let span = Span {
+                    resource: &resource,
+                    name: Cow::Borrowed(span.get("name").and_then(Value::as_str).unwrap_or_default()),
+                    id: span.get("spanId").and_then(Value::as_str).map(str::to_owned),
+                    attributes: Attributes::of(span.get("attributes")),
+                    started_at: span.get("startTimeUnixNano").and_then(nanos),
+                    ended_at: span.get("endTimeUnixNano").and_then(nanos),
+                    events: events.collect(),
+                };
+                if claude_code::claims(&resource, scope) {
+                    claude_code::span(place, &span, sink);
+                }
+            }
+        }
+    }
+}
+
+/// Iterates over the records of all scopes of a resource, with the scope's name.
+fn members<'a>(group: &'a Value, scopes: &'a str, records: &'a str) -> impl Iterator<Item = (&'a str, &'a Value)> {
+    group.get(scopes).and_then(Value::as_array).into_iter().flatten().flat_map(move |scope| {
+        let name = scope.pointer("/scope/name").and_then(Value::as_str).unwrap_or_default();
+        scope.get(records).and_then(Value::as_array).into_iter().flatten().map(move |record| (name, record))
+    })
+}
+
+fn is_zero(time: &Value) -> bool {
+    matches!(time.as_str(), Some("0" | "")) || time.as_u64() == Some(0)
+}
+
+fn nanos(value: &Value) -> Option<DateTime<Utc>> {
+    let nanos = value.as_str().map_or_else(|| value.as_i64(), |text| text.parse().ok())?;
+    Some(Utc.timestamp_nanos(nanos)).filter(|t| t.timestamp() > 0)
+}

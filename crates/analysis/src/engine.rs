@@ -1,0 +1,110 @@
+//! Takes the statements of all sources, gives the runs.
+//!
+//! Not for: reading sources or knowing the time. Invariant: the runs depend on what was said and on `AsOf`, not on how the
+//! bytes were cut or in which order independent sources were read.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use retryscope_record::{Item, Origin, RunKey, SourceId, View};
+
+use crate::join::{Part, join};
+use crate::run::Run;
+use crate::view::ViewOfRun;
+
+/// What the caller knows of the world outside the logs.
+#[derive(Debug)]
+pub struct AsOf<'a> {
+    /// The time that counts as now.
+    pub now: DateTime<Utc>,
+    /// State of each source.
+    pub sources: &'a BTreeMap<SourceId, SourceState>,
+}
+
+impl AsOf<'_> {
+    pub(crate) fn source(&self, id: SourceId) -> Option<&SourceState> {
+        self.sources.get(&id)
+    }
+}
+
+/// State of a source, as the caller sees it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SourceState {
+    /// Last time it was written to.
+    pub written_at: Option<DateTime<Utc>>,
+    /// Whether the program that writes it lives; `None` = unknown.
+    pub writer_alive: Option<bool>,
+}
+
+/// The state of everything read so far.
+#[derive(Debug, Default)]
+pub struct Engine {
+    runs: BTreeMap<RunKey, BTreeMap<SourceKey, ViewOfRun>>,
+    duplicates: u64,
+}
+
+/// Sources of our own schema continue each other (a rotated file goes on in the next); any other source is a view of its
+/// own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct SourceKey {
+    kind: View,
+    source: Option<SourceId>,
+    first: SourceId,
+}
+
+impl Engine {
+    /// Returns an engine that has read nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes one statement.
+    pub fn apply(&mut self, kind: View, origin: Origin, item: &Item) {
+        match item {
+            Item::Event(event, raw) => {
+                let key = RunKey::new(event.agent.as_deref().unwrap_or("agent"), event.run_id.as_str());
+                if !self.view(key, kind, origin.source).event(origin, event, raw.as_deref()) {
+                    self.duplicates += 1;
+                }
+            }
+            Item::Mark { run, at, mark } => self.view(run.clone(), kind, origin.source).mark(origin, *at, mark),
+        }
+    }
+
+    /// Forgets what a source said, because it was rewritten and will be read again.
+    pub fn reset_source(&mut self, source: SourceId) {
+        for views in self.runs.values_mut() {
+            views.retain(|key, _| key.source != Some(source));
+        }
+        self.runs.retain(|_, views| !views.is_empty());
+    }
+
+    /// Returns how many repeats were dropped.
+    pub fn duplicates(&self) -> u64 {
+        self.duplicates
+    }
+
+    /// Returns all runs, by agent and id.
+    pub fn runs(&self, as_of: &AsOf<'_>) -> Vec<Run> {
+        self.runs.iter().map(|(key, views)| join(key, parts(views), as_of)).collect()
+    }
+
+    /// Returns one run.
+    pub fn run(&self, key: &RunKey, as_of: &AsOf<'_>) -> Option<Run> {
+        self.runs.get(key).map(|views| join(key, parts(views), as_of))
+    }
+
+    fn view(&mut self, key: RunKey, kind: View, source: SourceId) -> &mut ViewOfRun {
+        let views = self.runs.entry(key).or_default();
+        let shared = kind == View::EVENTS;
+        if shared && let Some(known) = views.keys().find(|k| k.kind == kind).copied() {
+            return views.entry(known).or_default();
+        }
+        let source_key = SourceKey { kind, source: (!shared).then_some(source), first: source };
+        views.entry(source_key).or_default()
+    }
+}
+
+fn parts(views: &BTreeMap<SourceKey, ViewOfRun>) -> Vec<Part<'_>> {
+    views.iter().map(|(key, view)| Part { source: key.first, kind: key.kind, view }).collect()
+}

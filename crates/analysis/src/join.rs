@@ -1,0 +1,433 @@
+//! Several sources' views of one run become one run.
+//!
+//! Views are joined by explicit ids only: turn ids, or ids (messages, prompts, provider requests) that stand in both.
+//! Each view's counts are sound by themselves, so what all of them allow together is sound too. Evidence is merged per
+//! request where two views use the same request ids, else per turn, never per run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use retryscope_events::{AttemptKind, AttemptOutcome, Source};
+use retryscope_record::{Facts, RunKey, Shown, SourceId, TurnOutcome, View};
+
+use crate::cause::cause_of;
+use crate::count::{Bound, Count, Counts, Evidence};
+use crate::engine::{AsOf, SourceState};
+use crate::run::{Attempt, LogicalRequest, RequestOutcome, Run, RunOutcome, Time, Turn};
+use crate::view::{RequestEnd, RequestView, TurnView, ViewOfRun, merge_facts};
+
+/// One view with its source.
+pub(crate) struct Part<'a> {
+    pub(crate) source: SourceId,
+    pub(crate) kind: View,
+    pub(crate) view: &'a ViewOfRun,
+}
+
+/// One turn of the run: the turns of the views that speak of it, best view first.
+type Joined<'a> = Vec<(&'a Part<'a>, &'a TurnView)>;
+
+/// Views in the order in which they are believed where they say the same thing.
+const RANK: &[View] = &[
+    View::EVENTS,
+    View::SESSION,
+    View::DATABASE,
+    View::HISTORY_DB,
+    View::LOGS_DB,
+    View::DEBUG_LOG,
+    View::OTLP_TRACES,
+    View::OTLP_LOGS,
+    View::STDOUT,
+    View::LOG,
+    View::TRACE,
+    View::RESULT,
+];
+
+fn rank(kind: View) -> usize {
+    RANK.iter().position(|v| *v == kind).unwrap_or(RANK.len())
+}
+
+/// Joins the views of one run.
+pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> Run {
+    parts.sort_by_key(|part| (rank(part.kind), part.source));
+    let mut facts = Facts::default();
+    for part in parts.iter().rev() {
+        merge_facts(&mut facts, &part.view.facts);
+    }
+    let (groups, left_out) = align(&parts);
+    let last = groups.len().saturating_sub(1);
+    let mut turns = Vec::new();
+    for (index, group) in groups.iter().enumerate() {
+        turns.push(turn(index, group, index == last, &parts, as_of));
+    }
+    turns.sort_by_key(|t| t.started_at.map_or(i64::MAX, |at| at.timestamp_millis()));
+    for (index, turn) in turns.iter_mut().enumerate() {
+        turn.number = index + 1;
+    }
+    if let (Some(turn), Some((reason, message))) = (turns.last_mut(), parts.iter().find_map(|p| p.view.explained.as_ref())) {
+        turn.terminal_reason = turn.terminal_reason.take().or_else(|| reason.clone());
+        turn.error.get_or_insert_with(|| message.clone());
+    }
+    let sum = |f: fn(&Turn) -> &Counts| turns.iter().map(f).fold(Counts::ZERO, |a, b| a.plus(b));
+    let mut counts = sum(|t| &t.counts);
+    if turns.is_empty() {
+        counts.upstream_requests = Count::not_visible(0);
+        counts.logical_requests = Count::not_visible(0);
+        counts.retries = Count::not_visible(0);
+        counts.failed_attempts = Count::not_visible(0);
+    }
+    let background_counts = sum(|t| &t.background_counts);
+    let started_at = parts.iter().filter_map(|p| p.view.first_at).min();
+    let ended_at = parts.iter().filter_map(|p| p.view.last_at).max();
+    let mut time = turns.iter().map(|t| t.time).fold(Time::default(), Time::plus);
+    time.wall_ms = started_at.zip(ended_at).and_then(|(a, b)| u64::try_from((b - a).num_milliseconds()).ok());
+    let mut blind_spots: BTreeSet<String> =
+        parts.iter().flat_map(|p| p.view.blind_spots.iter().cloned()).collect();
+    if !counts.upstream_requests.bound.is_exact() {
+        let reasons = parts.iter().filter(|p| p.view.foreground.attempts < Shown::All && !p.view.because.is_empty());
+        blind_spots.extend(reasons.map(|p| p.view.because.clone()));
+        if parts.iter().any(|p| p.view.tail_may_be_lost) {
+            blind_spots.insert("the last records of one log may be missing: its writer ends without flushing".into());
+        }
+    }
+    if left_out > 0 {
+        blind_spots.insert(format!(
+            "{left_out} turn(s) in further logs of this run share no id with the others and were not used"
+        ));
+    }
+    let outcome = turns.last().map_or(RunOutcome::Unknown, |t| t.outcome);
+    let mut settings: Vec<(String, String)> = parts.iter().flat_map(|p| p.view.settings.iter().cloned()).collect();
+    settings.dedup();
+    let mut sources: Vec<SourceId> = parts.iter().map(|p| p.source).collect();
+    sources.sort_unstable();
+    sources.dedup();
+    Run {
+        key: key.clone(),
+        facts,
+        started_at,
+        ended_at,
+        outcome,
+        turns,
+        counts,
+        background_counts,
+        time,
+        sources,
+        blind_spots: blind_spots.into_iter().collect(),
+        settings,
+    }
+}
+
+/// Groups the turns of all views. Returns the groups in order, and how many turns of further views could not be placed.
+fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
+    let mut groups: Vec<(BTreeSet<&str>, Joined<'a>)> = Vec::new();
+    let full = |part: &Part<'_>| part.view.turns.iter().filter(|t| !is_empty(t)).count();
+    let single = parts.iter().all(|part| full(part) <= 1);
+    let mut left_out = 0;
+    let base = parts.iter().find(|part| full(part) > 0).map(|part| part.kind);
+    for part in parts {
+        for turn in part.view.turns.iter().filter(|t| !is_empty(t)) {
+            let ids: BTreeSet<&str> =
+                turn.anchors.iter().map(String::as_str).chain(turn.key.as_deref()).collect();
+            let found = if single {
+                groups.first().map(|_| 0)
+            } else {
+                groups.iter().position(|(known, members)| {
+                    let same_view = members.iter().any(|(p, _)| std::ptr::eq(*p, part));
+                    !same_view && !known.is_disjoint(&ids)
+                })
+            };
+            match found {
+                Some(index) => {
+                    groups[index].0.extend(ids);
+                    groups[index].1.push((part, turn));
+                }
+                // A further file of the best kind holds further turns; another kind of log without a common id may
+                // repeat what is there already, so it adds nothing.
+                None if base.is_none_or(|base| base == part.kind) => groups.push((ids, vec![(part, turn)])),
+                None => left_out += 1,
+            }
+        }
+    }
+    let mut groups: Vec<Joined<'a>> = groups.into_iter().map(|(_, members)| members).collect();
+    groups.sort_by_key(|members| {
+        members.iter().filter_map(|(_, t)| t.started_at).min().map_or(i64::MAX, |at| at.timestamp_millis())
+    });
+    (groups, left_out)
+}
+
+fn is_empty(turn: &TurnView) -> bool {
+    turn.requests.is_empty() && turn.end.is_none() && turn.anchors.is_empty() && turn.key.is_none()
+}
+
+fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_of: &AsOf<'_>) -> Turn {
+    let started_at = group.iter().filter_map(|(_, t)| t.started_at).min();
+    let ended_at = group.iter().filter_map(|(_, t)| t.last_at).max();
+    let end = group.iter().find_map(|(_, t)| t.end.as_ref().filter(|e| e.outcome != TurnOutcome::Unknown));
+    let any_end = end.or_else(|| group.iter().find_map(|(_, t)| t.end.as_ref()));
+    let outcome = match any_end.map(|e| e.outcome) {
+        Some(TurnOutcome::Succeeded) => RunOutcome::Succeeded,
+        Some(TurnOutcome::Failed) => RunOutcome::Failed,
+        Some(TurnOutcome::Cancelled) => RunOutcome::Cancelled,
+        Some(TurnOutcome::Unknown) => RunOutcome::Unknown,
+        None if is_last => liveness(parts, ended_at, as_of),
+        None => RunOutcome::Interrupted,
+    };
+    let counts = counts_of(group, Source::Foreground);
+    let background_counts = counts_of(group, Source::Background);
+    let requests = requests_of(group);
+    let time = time_of(&requests, started_at, ended_at);
+    let cause = (outcome == RunOutcome::Failed).then(|| cause_of(&requests, any_end)).flatten();
+    let reason = group.iter().find_map(|(_, t)| t.end.as_ref().and_then(|e| e.reason.clone()));
+    let error = group.iter().find_map(|(_, t)| t.end.as_ref().and_then(|e| e.message.clone()));
+    Turn {
+        number: index + 1,
+        key: group.iter().find_map(|(_, t)| t.key.clone()),
+        started_at,
+        ended_at,
+        outcome,
+        terminal_reason: reason,
+        error,
+        cause,
+        counts,
+        background_counts,
+        time,
+        requests,
+        end_origin: any_end.map(|e| e.origin),
+    }
+}
+
+/// A log that stops: is its writer still there?
+fn liveness(parts: &[Part<'_>], ended_at: Option<DateTime<Utc>>, as_of: &AsOf<'_>) -> RunOutcome {
+    let mut known = false;
+    for part in parts {
+        match as_of.source(part.source) {
+            Some(SourceState { writer_alive: Some(true), .. }) => return RunOutcome::Running,
+            Some(SourceState { writer_alive: Some(false), .. }) => return RunOutcome::Interrupted,
+            _ => known |= ended_at.is_some(),
+        }
+    }
+    match ended_at {
+        Some(at) if as_of.now - at < TimeDelta::minutes(5) => RunOutcome::Running,
+        _ if known => RunOutcome::Interrupted,
+        _ => RunOutcome::Unknown,
+    }
+}
+
+/// Counts of one kind of requests in one turn, over all its views.
+fn counts_of(group: &Joined<'_>, source: Source) -> Counts {
+    let by_id = joined_by_id(group, source);
+    let mut total: Option<Counts> = by_id;
+    for (part, turn) in group {
+        let counts = counts_in_view(part, turn, source);
+        total = Some(match total {
+            Some(known) => known.intersect(&counts),
+            None => counts,
+        });
+    }
+    total.unwrap_or(Counts::ZERO)
+}
+
+/// Where several views use the agent's own request ids: the sum over the requests, each intersected over its views.
+fn joined_by_id(group: &Joined<'_>, source: Source) -> Option<Counts> {
+    let native = |turn: &TurnView| {
+        let mut of = turn.requests.iter().filter(|r| r.source == source).peekable();
+        of.peek().is_some() && of.all(|r| r.id_is_native)
+    };
+    let views: Vec<_> = group.iter().filter(|(_, turn)| native(turn)).collect();
+    if views.len() < 2 {
+        return None;
+    }
+    let mut by_id: BTreeMap<&str, Counts> = BTreeMap::new();
+    for (part, turn) in &views {
+        for request in turn.requests.iter().filter(|r| r.source == source) {
+            let counts = counts_of_request(request, is_settled(part, turn));
+            by_id.entry(&request.id).and_modify(|known| *known = known.intersect(&counts)).or_insert(counts);
+        }
+    }
+    let sum = by_id.values().fold(Counts::ZERO, |a, b| a.plus(b));
+    let settled = views.iter().any(|(part, turn)| is_settled(part, turn) && visibility(part, source).0 == Shown::All);
+    Some(if settled { sum } else { opened(sum) })
+}
+
+fn is_settled(part: &Part<'_>, turn: &TurnView) -> bool {
+    turn.complete || turn.end.is_some() && !part.view.tail_may_be_lost
+}
+
+fn visibility(part: &Part<'_>, source: Source) -> (Shown, Shown) {
+    let visibility = match source {
+        Source::Foreground => part.view.foreground,
+        Source::Background => part.view.background,
+    };
+    (visibility.requests, visibility.attempts)
+}
+
+fn counts_in_view(part: &Part<'_>, turn: &TurnView, source: Source) -> Counts {
+    let settled = is_settled(part, turn);
+    let (requests, _) = visibility(part, source);
+    let of = turn.requests.iter().filter(|r| r.source == source);
+    let sum = of.map(|r| counts_of_request(r, settled)).fold(Counts::ZERO, |a, b| a.plus(&b));
+    match requests {
+        Shown::All if settled => sum,
+        Shown::None if sum.logical_requests.bound.min == 0 => Counts {
+            logical_requests: Count::not_visible(0),
+            upstream_requests: Count::not_visible(0),
+            retries: Count::not_visible(0),
+            fallbacks: Count::not_visible(0),
+            failed_attempts: Count::not_visible(0),
+        },
+        _ => opened(sum),
+    }
+}
+
+/// Takes the upper ends away: more requests may follow or be hidden.
+fn opened(counts: Counts) -> Counts {
+    let open = |count: Count| Count { bound: Bound::at_least(count.bound.min), ..count };
+    Counts {
+        logical_requests: open(counts.logical_requests),
+        upstream_requests: open(counts.upstream_requests),
+        retries: open(counts.retries),
+        fallbacks: open(counts.fallbacks),
+        failed_attempts: open(counts.failed_attempts),
+    }
+}
+
+fn counts_of_request(request: &RequestView, settled: bool) -> Counts {
+    let (upstream, evidence) = request.upstream(settled);
+    let fallbacks = request.fallbacks();
+    let first_sends = 1 + fallbacks + request.hedges();
+    let all = request.visibility.attempts == Shown::All;
+    let retries = upstream.minus(first_sends);
+    let failed_seen = request
+        .attempts
+        .iter()
+        .filter(|a| a.outcome == Some(AttemptOutcome::Failed))
+        .map(|a| a.sends.min)
+        .sum::<u64>();
+    let failed = match request.end {
+        Some(RequestEnd::Answered) => upstream.minus(1),
+        Some(RequestEnd::GivenUp) => upstream,
+        _ => Bound::range(failed_seen, upstream.max),
+    };
+    let with = |bound: Bound, evidence: Evidence| Count {
+        bound,
+        evidence,
+        basis: if bound.is_exact() { None } else { request.basis.clone() },
+    };
+    let end_evidence = if request.end.is_some() { evidence } else { evidence.max(Evidence::Derived) };
+    Counts {
+        logical_requests: Count::observed(1),
+        upstream_requests: with(upstream, evidence),
+        retries: with(retries, evidence),
+        fallbacks: if all || fallbacks > 0 {
+            Count::new(Bound::exact(fallbacks), Evidence::Observed)
+        } else {
+            Count::new(Bound::at_least(0), evidence)
+        },
+        failed_attempts: with(failed, end_evidence),
+    }
+}
+
+/// The requests to show: from the view that tells most, with details that other views hold of the same attempts.
+fn requests_of(group: &Joined<'_>) -> Vec<LogicalRequest> {
+    let told = |(part, turn): &&(&Part<'_>, &TurnView)| {
+        let attempts: usize = turn.requests.iter().map(|r| r.attempts.len()).sum();
+        let details = turn.requests.iter().flat_map(|r| &r.attempts).filter(|a| a.failure.is_some()).count();
+        (attempts, part.view.foreground.attempts, details, std::cmp::Reverse(rank(part.kind)))
+    };
+    let Some((part, turn)) = group.iter().max_by_key(|member| told(member)) else { return Vec::new() };
+    let mut details: BTreeMap<&str, Vec<&Attempt>> = BTreeMap::new();
+    for (other, turn) in group {
+        if !std::ptr::eq(*other, *part) {
+            for attempt in turn.requests.iter().flat_map(|r| &r.attempts) {
+                if let Some(id) = attempt.failure.as_ref().and_then(|f| f.upstream_request_id.as_deref()) {
+                    details.entry(id).or_default().push(attempt);
+                }
+            }
+        }
+    }
+    let settled = is_settled(part, turn);
+    turn.requests
+        .iter()
+        .map(|request| {
+            let counts = counts_of_request(request, settled);
+            let mut attempts = request.attempts.clone();
+            for attempt in &mut attempts {
+                let id = attempt.failure.as_ref().and_then(|f| f.upstream_request_id.clone());
+                for other in id.iter().flat_map(|id| details.get(id.as_str()).into_iter().flatten()) {
+                    enrich(attempt, other);
+                }
+            }
+            LogicalRequest {
+                id: request.id.clone(),
+                step: request.step,
+                source: request.source,
+                purpose: request.purpose.clone(),
+                outcome: outcome_of(request, &attempts),
+                upstream: counts.upstream_requests,
+                retries: counts.retries,
+                fallbacks: request.fallbacks(),
+                attempts,
+                usage: request.usage.clone(),
+                requested_model: request.requested_model.clone(),
+                origin: request.origin,
+            }
+        })
+        .collect()
+}
+
+fn enrich(attempt: &mut Attempt, other: &Attempt) {
+    let candidate = &mut attempt.candidate;
+    candidate.provider = candidate.provider.take().or_else(|| other.candidate.provider.clone());
+    candidate.model = candidate.model.take().or_else(|| other.candidate.model.clone());
+    candidate.endpoint = candidate.endpoint.take().or_else(|| other.candidate.endpoint.clone());
+    attempt.delay_ms = attempt.delay_ms.or(other.delay_ms);
+    attempt.layer = attempt.layer.or(other.layer);
+    if let (Some(own), Some(theirs)) = (&mut attempt.failure, &other.failure) {
+        own.retry_after_ms = own.retry_after_ms.or(theirs.retry_after_ms);
+        own.reset_at = own.reset_at.or(theirs.reset_at);
+        own.status = own.status.or(theirs.status);
+        if own.class == "unknown" && theirs.class != "unknown" {
+            own.class.clone_from(&theirs.class);
+            own.reason.clone_from(&theirs.reason);
+            own.retryable = theirs.retryable;
+        }
+    }
+}
+
+fn outcome_of(request: &RequestView, attempts: &[Attempt]) -> RequestOutcome {
+    let repeated = attempts.len() > 1 || attempts.iter().any(|a| a.sends.min > 1);
+    let fell_back = attempts.iter().any(|a| a.kind == AttemptKind::Fallback);
+    let sure = request.visibility.attempts == Shown::All && attempts.iter().all(|a| a.sends.is_exact());
+    match request.end {
+        Some(RequestEnd::Answered) if fell_back => RequestOutcome::OkAfterFallback,
+        Some(RequestEnd::Answered) if repeated => RequestOutcome::OkAfterRetry,
+        Some(RequestEnd::Answered) if sure => RequestOutcome::OkFirstTry,
+        Some(RequestEnd::Answered) => RequestOutcome::Ok,
+        Some(RequestEnd::GivenUp) if repeated || fell_back => RequestOutcome::FailedAfterRetry,
+        Some(RequestEnd::GivenUp) => RequestOutcome::FailedNoRetry,
+        Some(RequestEnd::Cancelled) => RequestOutcome::Cancelled,
+        None => RequestOutcome::Open,
+    }
+}
+
+fn time_of(
+    requests: &[LogicalRequest],
+    started_at: Option<DateTime<Utc>>,
+    ended_at: Option<DateTime<Utc>>,
+) -> Time {
+    let span = |a: DateTime<Utc>, b: DateTime<Utc>| u64::try_from((b - a).num_milliseconds()).ok();
+    let mut time = Time { wall_ms: started_at.zip(ended_at).and_then(|(a, b)| span(a, b)), ..Time::default() };
+    for attempt in requests.iter().flat_map(|r| &r.attempts) {
+        // The real wait where times tell it, else the planned one.
+        let wait = attempt.waited_ms.or(attempt.delay_ms);
+        let failed = (attempt.outcome == Some(AttemptOutcome::Failed))
+            .then(|| attempt.started_at.zip(attempt.ended_at).and_then(|(a, b)| span(a, b)))
+            .flatten();
+        if let Some(wait) = wait {
+            time.waiting_ms = Some(time.waiting_ms.unwrap_or(0) + wait);
+        }
+        if wait.is_some() || failed.is_some() {
+            time.lost_ms = Some(time.lost_ms.unwrap_or(0) + wait.unwrap_or(0) + failed.unwrap_or(0));
+        }
+    }
+    time
+}

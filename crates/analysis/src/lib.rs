@@ -1,0 +1,18 @@
+//! The one core: statements of sources become runs, runs become totals.
+//!
+//! Pure and deterministic: no I/O, no clock. Time comes from the events; what "now" is, and whether a writer still lives,
+//! the caller says ([`AsOf`]). Only this crate counts and classifies; every face reads its numbers from [`Run`] or
+//! [`Totals`].
+
+mod cause;
+mod count;
+mod engine;
+mod join;
+mod judge;
+mod run;
+mod view;
+
+pub use count::{Bound, Count, Counts, Evidence};
+pub use engine::{AsOf, Engine, SourceState};
+pub use judge::Failure;
+pub use run::{Attempt, Cause, LogicalRequest, RequestOutcome, Run, RunOutcome, Time, Turn};

@@ -1,0 +1,283 @@
+//! A run as every face shows it.
+//!
+//! Not for: how it came to be (see `view` for one source, `join` for several).
+
+use chrono::{DateTime, Utc};
+use retryscope_events::{AttemptKind, AttemptOutcome, Candidate, DelaySource, Layer, Source, Usage};
+use retryscope_record::{Facts, Origin, RunKey, SourceId};
+use serde::{Deserialize, Serialize};
+
+use crate::count::{Bound, Count, Counts, Evidence};
+use crate::judge::Failure;
+
+/// One agent session, joined over all its sources.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// Agent and native id.
+    pub key: RunKey,
+    /// What the logs say of the run as a whole.
+    pub facts: Facts,
+    /// First event time.
+    pub started_at: Option<DateTime<Utc>>,
+    /// Last event time.
+    pub ended_at: Option<DateTime<Utc>>,
+    /// Outcome of the last turn.
+    pub outcome: RunOutcome,
+    /// Turns in order.
+    pub turns: Vec<Turn>,
+    /// Foreground counts, children excluded.
+    pub counts: Counts,
+    /// Counts of side calls.
+    pub background_counts: Counts,
+    /// Time spent.
+    pub time: Time,
+    /// Sources that hold a part of it.
+    pub sources: Vec<SourceId>,
+    /// What the logs cannot show, as sentences.
+    pub blind_spots: Vec<String>,
+    /// Retry settings read from the agent's configuration, by name.
+    pub settings: Vec<(String, String)>,
+}
+
+impl Run {
+    /// Returns how many turns failed.
+    pub fn failed_turns(&self) -> usize {
+        self.turns.iter().filter(|turn| turn.outcome == RunOutcome::Failed).count()
+    }
+
+    /// Returns the last turn that failed.
+    pub fn last_failed_turn(&self) -> Option<&Turn> {
+        self.turns.iter().rev().find(|turn| turn.outcome == RunOutcome::Failed)
+    }
+
+    /// Returns the turn that an explanation is about: the last failed one, else the last.
+    pub fn told_turn(&self) -> Option<&Turn> {
+        self.last_failed_turn().or_else(|| self.turns.last())
+    }
+}
+
+/// How a run or a turn ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunOutcome {
+    /// The agent answered.
+    Succeeded,
+    /// It gave up.
+    Failed,
+    /// A record says that somebody cancelled.
+    Cancelled,
+    /// The log stops without an end and the writer is gone.
+    Interrupted,
+    /// The writer is alive, or wrote a moment ago.
+    Running,
+    /// The log does not say.
+    Unknown,
+}
+
+impl RunOutcome {
+    /// Returns the word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RunOutcome::Succeeded => "succeeded",
+            RunOutcome::Failed => "failed",
+            RunOutcome::Cancelled => "cancelled",
+            RunOutcome::Interrupted => "interrupted",
+            RunOutcome::Running => "running",
+            RunOutcome::Unknown => "unknown",
+        }
+    }
+}
+
+/// One prompt until the agent stopped.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Turn {
+    /// Number within the run, from 1.
+    pub number: usize,
+    /// The agent's own id.
+    pub key: Option<String>,
+    /// First event time.
+    pub started_at: Option<DateTime<Utc>>,
+    /// Last event time.
+    pub ended_at: Option<DateTime<Utc>>,
+    /// How it ended.
+    pub outcome: RunOutcome,
+    /// The agent's word for the end.
+    pub terminal_reason: Option<String>,
+    /// The agent's sentence for the end.
+    pub error: Option<String>,
+    /// Why it failed; `None` unless it failed.
+    pub cause: Option<Cause>,
+    /// Foreground counts.
+    pub counts: Counts,
+    /// Counts of side calls.
+    pub background_counts: Counts,
+    /// Time spent.
+    pub time: Time,
+    /// Logical requests in order, foreground and background.
+    pub requests: Vec<LogicalRequest>,
+    /// Where the end is said.
+    pub end_origin: Option<Origin>,
+}
+
+/// One model answer that was asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogicalRequest {
+    /// The agent's own id, or a number within the run.
+    pub id: String,
+    /// Step within the run, where the log numbers them.
+    pub step: Option<u64>,
+    /// On whose behalf.
+    pub source: Source,
+    /// `main`, `title`, `compaction`, and so on.
+    pub purpose: Option<String>,
+    /// How it ended.
+    pub outcome: RequestOutcome,
+    /// Requests sent for it.
+    pub upstream: Count,
+    /// Retries among them.
+    pub retries: Count,
+    /// Fallbacks among them.
+    pub fallbacks: u64,
+    /// Visible attempts in order.
+    pub attempts: Vec<Attempt>,
+    /// Tokens of the answer.
+    pub usage: Option<Usage>,
+    /// The model that was asked for, when another one answered.
+    pub requested_model: Option<String>,
+    /// Where it begins.
+    pub origin: Origin,
+}
+
+/// How a logical request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RequestOutcome {
+    /// The first attempt answered.
+    OkFirstTry,
+    /// A retry answered.
+    OkAfterRetry,
+    /// Another candidate answered.
+    OkAfterFallback,
+    /// It was answered; this log cannot show on which attempt.
+    Ok,
+    /// It failed without a retry.
+    FailedNoRetry,
+    /// It failed after retries or fallbacks.
+    FailedAfterRetry,
+    /// It was cancelled.
+    Cancelled,
+    /// It has not ended, as far as the log goes.
+    Open,
+}
+
+impl RequestOutcome {
+    /// Returns the word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RequestOutcome::OkFirstTry => "ok_first_try",
+            RequestOutcome::OkAfterRetry => "ok_after_retry",
+            RequestOutcome::OkAfterFallback => "ok_after_fallback",
+            RequestOutcome::Ok => "ok",
+            RequestOutcome::FailedNoRetry => "failed_no_retry",
+            RequestOutcome::FailedAfterRetry => "failed_after_retry",
+            RequestOutcome::Cancelled => "cancelled",
+            RequestOutcome::Open => "open",
+        }
+    }
+
+    /// Returns whether an answer came.
+    pub fn is_ok(self) -> bool {
+        matches!(
+            self,
+            RequestOutcome::OkFirstTry
+                | RequestOutcome::OkAfterRetry
+                | RequestOutcome::OkAfterFallback
+                | RequestOutcome::Ok
+        )
+    }
+}
+
+/// One visible send.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// The agent's id of it, if any.
+    pub id: Option<String>,
+    /// Who was asked.
+    pub candidate: Candidate,
+    /// What it was.
+    pub kind: AttemptKind,
+    /// Who sent it again; `None` for a first send or where the log does not say.
+    pub layer: Option<Layer>,
+    /// How it ended; `None` = not known.
+    pub outcome: Option<AttemptOutcome>,
+    /// When it was sent.
+    pub started_at: Option<DateTime<Utc>>,
+    /// When it ended.
+    pub ended_at: Option<DateTime<Utc>>,
+    /// Its error.
+    pub failure: Option<Failure>,
+    /// Planned wait after it, in ms.
+    pub delay_ms: Option<u64>,
+    /// Real wait after it, in ms.
+    pub waited_ms: Option<u64>,
+    /// What decided the wait.
+    pub delay_source: Option<DelaySource>,
+    /// Attempts that the agent said it would make.
+    pub max_attempts: Option<u64>,
+    /// What differs in the next attempt.
+    pub changed: Vec<String>,
+    /// Whether output had begun.
+    pub output_started: Option<bool>,
+    /// Whether what was shown has been taken back.
+    pub output_discarded: Option<bool>,
+    /// Whether it reached a server; `None` = unknown.
+    pub reached: Option<bool>,
+    /// How many upstream requests it stands for.
+    pub sends: Bound,
+    /// Provider API, which decides about hidden layers.
+    pub api: Option<String>,
+    /// How it is known.
+    pub evidence: Evidence,
+    /// Where it stands.
+    pub origin: Origin,
+    /// Tokens it used, where known.
+    pub usage: Option<Usage>,
+}
+
+/// Why a turn failed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cause {
+    /// The error.
+    pub failure: Failure,
+    /// Who gave it.
+    pub candidate: Candidate,
+    /// Where it stands.
+    pub evidence: Vec<Origin>,
+}
+
+/// Time spent, in ms. Sums over parallel requests may exceed wall time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Time {
+    /// First to last event; `None` without times.
+    pub wall_ms: Option<u64>,
+    /// Waits between a failed attempt and the next, and a wait open at the end.
+    pub waiting_ms: Option<u64>,
+    /// Waiting, and the duration of failed attempts.
+    pub lost_ms: Option<u64>,
+}
+
+impl Time {
+    /// Adds two spans that do not overlap.
+    #[must_use]
+    pub fn plus(self, other: Time) -> Time {
+        let add = |a: Option<u64>, b: Option<u64>| match (a, b) {
+            (Some(a), Some(b)) => Some(a + b),
+            (a, b) => a.or(b),
+        };
+        Time {
+            wall_ms: add(self.wall_ms, other.wall_ms),
+            waiting_ms: add(self.waiting_ms, other.waiting_ms),
+            lost_ms: add(self.lost_ms, other.lost_ms),
+        }
+    }
+}

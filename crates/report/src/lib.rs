@@ -1,0 +1,3 @@
+//! Runs and totals to text, tables and JSON; no decisions, no counting of its own.
+
+pub mod json;

@@ -1,0 +1,109 @@
+//! From roots to a filled engine: finds, recognizes and reads every source once, to its end.
+//!
+//! Not for: following files that grow (the daemon does, with the same parts) or for showing anything. A file that cannot
+//! be read is a [`Problem`], a line that cannot be read a gap with its place; neither stops the rest.
+
+mod places;
+mod read;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use chrono::{DateTime, Utc};
+use retryscope_analysis::{AsOf, Engine, Run, SourceState};
+use retryscope_record::{GapKind, Place, SourceId, View};
+
+pub use places::{Environment, default_roots};
+
+/// What was read.
+#[derive(Debug, Default)]
+pub struct Scan {
+    engine: Engine,
+    /// Sources that an adapter read, by id.
+    pub sources: BTreeMap<SourceId, Source>,
+    /// Lines and records that could not be read.
+    pub gaps: Vec<SourceGap>,
+    /// Files and folders that could not be read.
+    pub problems: Vec<Problem>,
+    states: BTreeMap<SourceId, SourceState>,
+}
+
+/// One source.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Whose log it is, where its place or form tells.
+    pub agent: Option<&'static str>,
+    /// What kind of log it is.
+    pub view: View,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Whether it named any run; one that did not is an orphan.
+    pub names_run: bool,
+}
+
+/// Something in a source that could not be read.
+#[derive(Debug, Clone)]
+pub struct SourceGap {
+    /// The source.
+    pub source: SourceId,
+    /// Where in it.
+    pub place: Place,
+    /// What.
+    pub kind: GapKind,
+}
+
+/// A file or folder that could not be read.
+#[derive(Debug, Clone)]
+pub struct Problem {
+    /// The file or folder.
+    pub path: PathBuf,
+    /// Why, as the system says it.
+    pub message: String,
+}
+
+impl Scan {
+    /// Reads everything below the roots.
+    pub fn of_roots(roots: &[PathBuf]) -> Self {
+        let mut scan = Scan::default();
+        for root in roots {
+            scan.add_root(root);
+        }
+        scan
+    }
+
+    /// Reads what stands below one more root.
+    pub fn add_root(&mut self, root: &Path) {
+        let (found, problems) = retryscope_tail::walk(root, &places::may_enter);
+        self.problems.extend(
+            problems.into_iter().map(|p| Problem { path: p.path.clone(), message: p.source.to_string() }),
+        );
+        for file in found {
+            if self.sources.values().any(|known| known.path == file.path) {
+                continue;
+            }
+            read::file(self, &file);
+        }
+    }
+
+    /// Reads a stream, for example standard input; `name` stands for its path.
+    pub fn add_stream(&mut self, name: &str, input: impl std::io::Read) {
+        read::stream(self, Path::new(name), input);
+    }
+
+    /// Returns all runs.
+    pub fn runs(&self, now: DateTime<Utc>) -> Vec<Run> {
+        self.engine.runs(&AsOf { now, sources: &self.states })
+    }
+
+    /// Returns the path of a source.
+    pub fn path(&self, id: SourceId) -> &Path {
+        self.sources.get(&id).map_or(Path::new(""), |source| &source.path)
+    }
+
+    /// Returns whether something could not be read.
+    pub fn is_incomplete(&self) -> bool {
+        !self.gaps.is_empty() || !self.problems.is_empty()
+    }
+}

@@ -1,0 +1,127 @@
+//! Reads one source to its end into the engine.
+
+use std::fs::File;
+use std::io::{self, Cursor, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use retryscope_adapters::{HEAD_LENGTH, Reading, Recognized, is_complete_json, may_hold_records, recognize};
+use retryscope_analysis::SourceState;
+use retryscope_record::{GapKind, Item, Origin, Place, Sink, SourceId, View};
+use retryscope_tail::{Found, LineReader};
+
+use crate::{Problem, Scan, Source, SourceGap};
+
+/// Largest file that is read as one document.
+const DOCUMENT_LIMIT: u64 = 16 << 20;
+
+pub(crate) fn file(scan: &mut Scan, found: &Found) {
+    if found.metadata.len() == 0 || !may_hold_records(&found.path) {
+        return;
+    }
+    if let Err(error) = read_file(scan, found) {
+        scan.problems.push(Problem { path: found.path.clone(), message: error.to_string() });
+    }
+}
+
+fn read_file(scan: &mut Scan, found: &Found) -> io::Result<()> {
+    let mut input = File::open(&found.path)?;
+    let mut head = vec![0; HEAD_LENGTH];
+    let length = fill(&mut input, &mut head)?;
+    let Some(recognized) = recognize(&found.path, &head[..length]) else { return Ok(()) };
+    input.seek(SeekFrom::Start(0))?;
+    let written_at = found.metadata.modified().ok().map(Into::into);
+    let id = begin(scan, &found.path, &recognized, found.metadata.len());
+    scan.states.insert(id, SourceState { written_at, writer_alive: None });
+    decode(scan, id, recognized, input, found.metadata.len())
+}
+
+pub(crate) fn stream(scan: &mut Scan, name: &Path, mut input: impl Read) {
+    let mut head = vec![0; HEAD_LENGTH];
+    let result = fill(&mut input, &mut head).and_then(|length| {
+        head.truncate(length);
+        let Some(recognized) = recognize(name, &head) else { return Ok(()) };
+        let id = begin(scan, name, &recognized, 0);
+        decode(scan, id, recognized, Cursor::new(head).chain(input), 0)
+    });
+    if let Err(error) = result {
+        scan.problems.push(Problem { path: name.to_path_buf(), message: error.to_string() });
+    }
+}
+
+fn begin(scan: &mut Scan, path: &Path, recognized: &Recognized, bytes: u64) -> SourceId {
+    let id = SourceId(u32::try_from(scan.sources.len()).unwrap_or(u32::MAX));
+    let source = Source {
+        path: path.to_path_buf(),
+        agent: recognized.agent,
+        view: recognized.view,
+        bytes,
+        names_run: false,
+    };
+    scan.sources.insert(id, source);
+    id
+}
+
+fn decode(scan: &mut Scan, id: SourceId, recognized: Recognized, input: impl Read, length: u64) -> io::Result<()> {
+    let view = recognized.view;
+    match recognized.reading {
+        Reading::Lines(mut decoder) => {
+            let mut lines = LineReader::new(input);
+            while let Some(line) = lines.next_line()? {
+                let place = Place::Line(line.number);
+                let mut into = EngineSink { scan, id, view };
+                // A last line that is cut is a gap of its own kind; one that is whole just lacks its line end.
+                if !line.complete && line.bytes.first() == Some(&b'{') && !is_complete_json(line.bytes) {
+                    into.gap(place, GapKind::TornLine);
+                } else if line.shortened && line.bytes.first() == Some(&b'{') && !is_complete_json(line.bytes) {
+                    into.gap(place, GapKind::OversizedLine);
+                } else {
+                    decoder.line(place, line.bytes, &mut into);
+                }
+            }
+            decoder.end(&mut EngineSink { scan, id, view });
+        }
+        Reading::Document(mut decoder) => {
+            if length > DOCUMENT_LIMIT {
+                scan.gaps.push(SourceGap { source: id, place: Place::Whole, kind: GapKind::OversizedLine });
+                return Ok(());
+            }
+            let mut bytes = Vec::new();
+            input.take(DOCUMENT_LIMIT).read_to_end(&mut bytes)?;
+            decoder.document(&bytes, &mut EngineSink { scan, id, view });
+        }
+    }
+    Ok(())
+}
+
+fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut length = 0;
+    while length < buffer.len() {
+        match input.read(&mut buffer[length..]) {
+            Ok(0) => break,
+            Ok(got) => length += got,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(length)
+}
+
+/// Hands what a decoder finds to the engine.
+struct EngineSink<'a> {
+    scan: &'a mut Scan,
+    id: SourceId,
+    view: View,
+}
+
+impl Sink for EngineSink<'_> {
+    fn item(&mut self, place: Place, item: Item) {
+        self.scan.engine.apply(self.view, Origin { source: self.id, place }, &item);
+        if let Some(source) = self.scan.sources.get_mut(&self.id) {
+            source.names_run = true;
+        }
+    }
+
+    fn gap(&mut self, place: Place, kind: GapKind) {
+        self.scan.gaps.push(SourceGap { source: self.id, place, kind });
+    }
+}

@@ -1,0 +1,11 @@
+//! Files to lines: reads large blocks, finds line ends, bounds memory for any line length.
+//!
+//! Not for: what a line means. Invariant: every byte is looked at once, and no line, however long, makes more than
+//! [`LINE_LIMIT`] bytes stay in memory.
+
+mod lines;
+mod shrink;
+mod walk;
+
+pub use lines::{LINE_LIMIT, Line, LineReader};
+pub use walk::{Found, WalkProblem, walk};

@@ -1,0 +1,121 @@
+//! Splits a byte stream into lines.
+
+use std::io::{self, Read};
+
+use memchr::memchr;
+
+use crate::shrink::Shrink;
+
+/// Longest line that is handed over whole, in bytes. A longer one is handed over with its long strings cut.
+pub const LINE_LIMIT: usize = 4 << 20;
+
+const BLOCK: usize = 256 << 10;
+
+/// One line, without its line end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Line<'a> {
+    /// Number, from 1.
+    pub number: u64,
+    /// Offset of its first byte in the source.
+    pub offset: u64,
+    /// Its bytes. A carriage return before the line end, and a byte order mark at the start, are taken away.
+    pub bytes: &'a [u8],
+    /// Whether a line end follows; false for the last line of a file that has none (yet).
+    pub complete: bool,
+    /// Whether long strings were cut out of it, because it is longer than [`LINE_LIMIT`].
+    pub shortened: bool,
+}
+
+/// Reads lines from `R`.
+#[derive(Debug)]
+pub struct LineReader<R> {
+    input: R,
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    offset: u64,
+    number: u64,
+    shrink: Option<Shrink>,
+    skeleton: Vec<u8>,
+    done: bool,
+}
+
+impl<R: Read> LineReader<R> {
+    /// Returns a reader at the start of `input`.
+    pub fn new(input: R) -> Self {
+        Self::resume(input, 0, 0)
+    }
+
+    /// Returns a reader for `input`, which stands at `offset` after `lines` complete lines.
+    pub fn resume(input: R, offset: u64, lines: u64) -> Self {
+        let buffer = vec![0; BLOCK];
+        Self { input, buffer, start: 0, end: 0, offset, number: lines, shrink: None, skeleton: Vec::new(), done: false }
+    }
+
+    /// Returns the next line, `None` at the end of the input.
+    pub fn next_line(&mut self) -> io::Result<Option<Line<'_>>> {
+        let mut scanned = self.start;
+        loop {
+            if let Some(at) = memchr(b'\n', &self.buffer[scanned..self.end]) {
+                let at = scanned + at;
+                return Ok(Some(self.take(at, true)));
+            }
+            scanned = self.end;
+            if self.done {
+                if self.start == self.end && self.shrink.is_none() {
+                    return Ok(None);
+                }
+                return Ok(Some(self.take(self.end, false)));
+            }
+            if self.end - self.start >= LINE_LIMIT {
+                // Too long to keep: from here on only its skeleton is kept.
+                let shrink = self.shrink.get_or_insert_with(Shrink::new);
+                shrink.feed(&self.buffer[self.start..self.end]);
+                self.offset += (self.end - self.start) as u64;
+                self.start = 0;
+                self.end = 0;
+            } else if self.start > 0 && self.buffer.len() - self.end < BLOCK / 2 {
+                self.buffer.copy_within(self.start..self.end, 0);
+                self.end -= self.start;
+                self.start = 0;
+            }
+            scanned = scanned.min(self.end);
+            if self.buffer.len() - self.end < BLOCK / 2 {
+                let larger = (self.buffer.len() * 2).min(LINE_LIMIT + BLOCK);
+                self.buffer.resize(larger.max(self.end + BLOCK), 0);
+            }
+            let got = match self.input.read(&mut self.buffer[self.end..]) {
+                Ok(got) => got,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            self.end += got;
+            self.done = got == 0;
+        }
+    }
+
+    /// Returns the offset after the last complete line, and how many complete lines stand before it.
+    pub fn position(&self) -> (u64, u64) {
+        (self.offset, self.number)
+    }
+
+    fn take(&mut self, at: usize, complete: bool) -> Line<'_> {
+        let (start, end) = (self.start, at);
+        let offset = self.offset;
+        let taken = (at - start) as u64 + u64::from(complete);
+        self.start = (at + usize::from(complete)).min(self.end);
+        self.number += 1;
+        self.offset += taken;
+        let shortened = self.shrink.is_some();
+        let bytes = if let Some(mut shrink) = self.shrink.take() {
+            shrink.feed(&self.buffer[start..end]);
+            self.skeleton = shrink.finish();
+            &self.skeleton[..]
+        } else {
+            &self.buffer[start..end]
+        };
+        let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+        let bytes = if offset == 0 { bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes) } else { bytes };
+        Line { number: self.number, offset, bytes, complete, shortened }
+    }
+}
