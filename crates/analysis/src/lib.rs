@@ -7,12 +7,15 @@
 mod cause;
 mod count;
 mod engine;
+mod explain;
 mod join;
 mod judge;
 mod run;
 mod view;
+pub mod words;
 
 pub use count::{Bound, Count, Counts, Evidence};
+pub use explain::{Explanation, explain, summarize};
 pub use engine::{AsOf, Engine, SourceState};
 pub use judge::Failure;
 pub use run::{Attempt, Cause, LogicalRequest, RequestOutcome, Run, RunOutcome, Time, Turn};

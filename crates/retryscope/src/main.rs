@@ -1,9 +1,40 @@
 //! `retryscope`: shows what coding agents really do when a model provider fails.
-use std::path::PathBuf;
-fn main() {
-    let roots: Vec<PathBuf> = std::env::args().skip_while(|a| a != "--root").skip(1).take(1).map(Into::into).collect();
-    let scan = retryscope_scan::Scan::of_roots(&roots);
-    let path_of = |id| scan.path(id);
-    let runs: Vec<_> = scan.runs(chrono::Utc::now()).iter().map(|r| retryscope_report::json::runs_entry(r, "", &path_of)).collect();
-    println!("{}", serde_json::json!({"schema":"retryscope.runs/1","runs":runs}));
+//!
+//! `main` parses, runs one command and turns its result into an exit code; see `commands/` for what each does.
+
+mod args;
+mod commands;
+mod context;
+mod exit;
+mod output;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::args::Args;
+use crate::exit::Exit;
+use crate::output::Output;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let mut output = Output::stdout();
+    let result = commands::run(args, &mut output).and_then(|exit| {
+        output.flush()?;
+        Ok(exit)
+    });
+    match result {
+        Ok(exit) => exit.into(),
+        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            let mut stderr = std::io::stderr().lock();
+            // Nothing is left to do if standard error is gone too.
+            drop(writeln!(stderr, "error: {error:#}"));
+            for hint in exit::hints(&error) {
+                drop(writeln!(stderr, "hint: {hint}"));
+            }
+            Exit::Usage.into()
+        }
+    }
 }

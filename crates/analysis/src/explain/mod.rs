@@ -1,0 +1,127 @@
+//! From a run to what a person wants to know: what happened, what it cost, who repeated, what to change.
+//!
+//! Not for: layout (the `report` crate does that) or for counting. Every sentence follows from the run it is given.
+
+mod remedy;
+mod story;
+
+use chrono::{DateTime, Utc};
+use retryscope_events::{Layer, Source};
+
+use crate::run::{Run, RunOutcome, Turn};
+use crate::words;
+
+/// What is told of one turn of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explanation {
+    /// One to three sentences a person can act on.
+    pub summary: String,
+    /// Requests: logical, upstream, amplification.
+    pub requests: String,
+    /// Retry ratio against the default budget; `None` where nothing was repeated or nothing is visible.
+    pub budget: Option<String>,
+    /// Where the time went; `None` where nothing waited.
+    pub time: Option<String>,
+    /// Which layers repeated; `None` where none did.
+    pub owner: Option<String>,
+    /// What the logs cannot show.
+    pub blind_spots: Vec<String>,
+    /// What to change, most useful first.
+    pub remedies: Vec<String>,
+}
+
+/// Explains one turn of a run. `children` are the runs that name this one as their parent.
+pub fn explain(run: &Run, turn: &Turn, children: &[&Run], now: DateTime<Utc>) -> Explanation {
+    Explanation {
+        summary: story::summary(run, turn, children, now),
+        requests: requests(turn),
+        budget: budget(turn),
+        time: time(turn),
+        owner: owner(run, turn),
+        blind_spots: run.blind_spots.clone(),
+        remedies: remedy::remedies(run, turn, children),
+    }
+}
+
+/// Returns the one-line summary of a run, for lists.
+pub fn summarize(run: &Run, children: &[&Run], now: DateTime<Utc>) -> String {
+    match run.told_turn() {
+        Some(turn) => story::summary(run, turn, children, now),
+        None => "The log names this run and holds nothing about its requests.".to_owned(),
+    }
+}
+
+fn requests(turn: &Turn) -> String {
+    let counts = &turn.counts;
+    let mut text = format!("{} logical, ", words::count(&counts.logical_requests));
+    if counts.upstream_requests.is_visible() {
+        text.push_str(&format!("{} upstream", words::bound(counts.upstream_requests.bound)));
+        if let Some(basis) = &counts.upstream_requests.basis {
+            text.push_str(&format!(" ({basis})"));
+        }
+        if counts.retries.bound.min > 0 || counts.fallbacks.bound.min > 0 {
+            let mut parts = vec![words::counted(counts.retries.bound, "retry", "retries")];
+            if counts.fallbacks.bound.min > 0 {
+                parts.push(words::counted(counts.fallbacks.bound, "fallback", "fallbacks"));
+            }
+            text.push_str(&format!(": {}", words::list(&parts)));
+        }
+        if let Some(factor) = counts.amplification().filter(|(min, max)| *min > 1.0 || max.is_none_or(|max| max > 1.0)) {
+            text.push_str(&format!(", amplification {}", words::factor(factor)));
+        }
+    } else {
+        text.push_str("upstream not visible in this log");
+    }
+    let background = &turn.background_counts;
+    if background.logical_requests.is_visible() && background.logical_requests.bound.min > 0 {
+        text.push_str(&format!(
+            "; beside them {} for side calls",
+            words::counted(background.upstream_requests.bound, "request", "requests")
+        ));
+    }
+    text
+}
+
+fn budget(turn: &Turn) -> Option<String> {
+    let ratio = turn.counts.retry_ratio()?;
+    (turn.counts.retries.bound.min > 0).then(|| format!("retry ratio {}, default budget 10 %", words::percent(ratio)))
+}
+
+fn time(turn: &Turn) -> Option<String> {
+    let waiting = turn.time.waiting_ms?;
+    let wall = turn.time.wall_ms.map(|wall| format!(" of {}", words::span(wall))).unwrap_or_default();
+    let asked = turn.requests.iter().flat_map(|r| &r.attempts).filter_map(|a| a.failure.as_ref()?.retry_after_ms).max();
+    let asked = asked.map(|ms| format!("; the provider asked for up to {}", words::span(ms))).unwrap_or_default();
+    Some(format!("{}{wall} spent waiting between attempts{asked}", words::span(waiting)))
+}
+
+fn owner(run: &Run, turn: &Turn) -> Option<String> {
+    let mut layers: Vec<(Layer, u64, Option<u64>)> = Vec::new();
+    for attempt in turn.requests.iter().filter(|r| r.source == Source::Foreground).flat_map(|r| &r.attempts) {
+        let (Some(layer), true) = (attempt.layer, attempt.delay_ms.is_some() || attempt.waited_ms.is_some() || attempt.max_attempts.is_some()) else { continue };
+        match layers.iter_mut().find(|(known, ..)| *known == layer) {
+            Some((_, n, max)) => {
+                *n += 1;
+                *max = (*max).max(attempt.max_attempts);
+            }
+            None => layers.push((layer, 1, attempt.max_attempts)),
+        }
+    }
+    if layers.is_empty() {
+        return None;
+    }
+    let words: Vec<String> = layers
+        .iter()
+        .map(|(layer, n, max)| {
+            let most = max.map(|max| format!(", up to {} allowed", max.saturating_sub(1))).unwrap_or_default();
+            format!("{layer} layer {n}{most}")
+        })
+        .collect();
+    let multiply = if layers.len() > 1 { " (they multiply)" } else { "" };
+    Some(format!("{}: {}{multiply}", words::agent(&run.key.agent), words.join("; ")))
+}
+
+/// Returns whether a turn ended as its person wanted.
+pub(crate) fn is_good(turn: &Turn) -> bool {
+    turn.outcome == RunOutcome::Succeeded
+}

@@ -1,0 +1,412 @@
+//! The first sentences: who failed, how often, with what, how long it waited, why that ended the run.
+
+use chrono::{DateTime, Utc};
+use retryscope_events::{AttemptKind, AttemptOutcome, Candidate, DelaySource, Source};
+
+use crate::count::Bound;
+use crate::judge::Failure;
+use crate::run::{Attempt, Cause, LogicalRequest, RequestOutcome, Run, RunOutcome, Turn};
+use crate::words;
+
+/// Attempts up to this number are told one by one.
+const TOLD_ONE_BY_ONE: usize = 6;
+
+pub(super) fn summary(run: &Run, turn: &Turn, children: &[&Run], now: DateTime<Utc>) -> String {
+    let story = Story { run, turn, now, agent: words::agent(&run.key.agent) };
+    let mut text = match turn.outcome {
+        RunOutcome::Failed => story.failed(),
+        RunOutcome::Succeeded => story.succeeded(),
+        RunOutcome::Cancelled => story.stopped("Cancelled"),
+        RunOutcome::Interrupted => story.stopped("The log stops without an end: the process is gone."),
+        RunOutcome::Running => story.stopped("Still running."),
+        RunOutcome::Unknown => story.stopped("The log does not say how this ended."),
+    };
+    let dead: Vec<&&Run> = children.iter().filter(|child| child.failed_turns() > 0).collect();
+    if super::is_good(turn) && !dead.is_empty() {
+        let names: Vec<String> = dead.iter().take(3).map(|child| short_id(&child.key.id)).collect();
+        let cause = dead.iter().find_map(|child| child.last_failed_turn()?.cause.as_ref());
+        let why = cause.map(|c| format!(" ({})", describe(&c.failure))).unwrap_or_default();
+        text.push_str(&format!(
+            " But {} it started failed{why}: {}. The work given to {} is lost although the run says success.",
+            if dead.len() == 1 { "a subagent".to_owned() } else { format!("{} subagents", dead.len()) },
+            words::list(&names),
+            if dead.len() == 1 { "it" } else { "them" },
+        ));
+    }
+    text
+}
+
+struct Story<'a> {
+    run: &'a Run,
+    turn: &'a Turn,
+    now: DateTime<Utc>,
+    agent: String,
+}
+
+impl Story<'_> {
+    fn foreground(&self) -> impl DoubleEndedIterator<Item = &LogicalRequest> {
+        self.turn.requests.iter().filter(|r| r.source == Source::Foreground)
+    }
+
+    fn failed(&self) -> String {
+        let request = self.foreground().rev().find(|r| {
+            !r.outcome.is_ok() && r.attempts.iter().any(|a| a.outcome == Some(AttemptOutcome::Failed))
+        });
+        let Some(request) = request else {
+            return self.failed_without_attempt();
+        };
+        let mut text = self.what_failed(request);
+        text.push(' ');
+        text.push_str(&self.why_it_ended(request));
+        if let Some(cause) = &self.turn.cause
+            && let Some(advice) = self.what_it_means(cause, request)
+        {
+            text.push(' ');
+            text.push_str(&advice);
+        }
+        text
+    }
+
+    fn failed_without_attempt(&self) -> String {
+        let said = self.turn.error.as_deref().or(self.turn.terminal_reason.as_deref());
+        let said = said.map(|text| format!(": {}", first_line(text))).unwrap_or_default();
+        let answered = self.foreground().filter(|r| r.outcome.is_ok()).count();
+        match answered {
+            0 => format!("{} ended this turn with an error before a model request failed{said}.", words::capital(&self.agent)),
+            _ => format!(
+                "{} ended this turn itself{said}. No model request failed: {} answered.",
+                words::capital(&self.agent),
+                if answered == 1 { "the one it made was".to_owned() } else { format!("all {answered} were") },
+            ),
+        }
+    }
+
+    /// "anthropic answered 503 (unavailable) to all 4 requests of step 1, then gemini ..."
+    fn what_failed(&self, request: &LogicalRequest) -> String {
+        let step = self.step_of(request);
+        let groups = by_candidate(&request.attempts);
+        let several = groups.len() > 1;
+        let mut parts = Vec::new();
+        for (index, (candidate, attempts)) in groups.iter().enumerate() {
+            let who = name(candidate, several || index > 0);
+            let sends = attempts.iter().map(|a| a.sends).fold(Bound::ZERO, Bound::plus);
+            let sends = if several { sends } else { visible_bound(request, sends) };
+            let answers = answers(attempts);
+            let requests = match (sends.max, index) {
+                (Some(1), 0) => format!("the only request of {step}"),
+                (Some(1), _) => "one more".to_owned(),
+                (Some(_), 0) if sends.is_exact() => format!("all {} requests of {step}", sends.min),
+                (_, 0) => format!("{} of {step}", words::counted(sends, "request", "requests")),
+                _ => format!("{} more", words::bound(sends)),
+            };
+            parts.push(if index == 0 {
+                format!("{} {answers} to {requests}", words::capital(&who))
+            } else {
+                format!("{} then asked {who}, which {answers} to {requests}", self.agent)
+            });
+        }
+        format!("{}.", parts.join("; "))
+    }
+
+    fn why_it_ended(&self, request: &LogicalRequest) -> String {
+        let agent = words::capital(&self.agent);
+        let retries = request.retries.bound;
+        let waited: u64 = request.attempts.iter().filter_map(|a| a.waited_ms.or(a.delay_ms)).sum();
+        let took = span_of(request);
+        let after = took.map(|ms| format!(" after {}", words::span(ms))).unwrap_or_default();
+        let deadline = self.turn.terminal_reason.as_deref().is_some_and(|r| r.contains("wall_time") || r.contains("deadline"));
+        if deadline {
+            return format!("The run's own time limit ended it{after}, {} of that spent waiting.", words::span(waited));
+        }
+        if retries.max == Some(0) && request.fallbacks == 0 {
+            return format!("{agent} did not send it again; no answer was produced.");
+        }
+        let mut did = Vec::new();
+        if retries.min > 0 || retries.max.is_none_or(|max| max > 0) {
+            did.push(format!("sent it again {}", repeated(retries)));
+        }
+        if request.fallbacks > 0 {
+            did.push(match request.fallbacks {
+                1 => "moved to another candidate once".to_owned(),
+                n => format!("moved to another candidate {n} times"),
+            });
+        }
+        let waits = if waited > 0 { format!(" ({} of waiting)", words::span(waited)) } else { String::new() };
+        format!("{agent} {}{waits} and gave up{after}; no answer was produced.", words::list(&did))
+    }
+
+    /// What kind of failure it was, where that changes what a person should do.
+    fn what_it_means(&self, cause: &Cause, request: &LogicalRequest) -> Option<String> {
+        let failure = &cause.failure;
+        let repeats = request.retries.bound.min;
+        let wasted = match repeats {
+            0 => String::new(),
+            1 => "; the retry was wasted".to_owned(),
+            n => format!("; the {n} retries were wasted"),
+        };
+        let asked = failure.retry_after_ms.map(words::span);
+        Some(match failure.class.as_str() {
+            "exhausted" => {
+                let reset = self.reset(failure);
+                format!("The account has used up its {}{reset}: waiting a moment cannot help{wasted}.", limit_word(&failure.reason))
+            }
+            "auth" => format!("The {} was refused, so no retry can help{wasted}.", if failure.reason == "model_access" || failure.reason == "permission" { "access" } else { "login or key" }),
+            "invalid_request" => format!("The request itself was refused, so sending it again cannot help{wasted}."),
+            "too_large" => format!("The request was too large; it can pass only after it was made smaller{wasted}."),
+            "content" => format!("A content filter refused it, and will again for the same input{wasted}."),
+            "throttled" => match asked {
+                Some(asked) if !failure.retryable || repeats == 0 => {
+                    format!("It is a rate limit; the provider asked to wait {asked}.")
+                }
+                Some(asked) => format!("It is a rate limit; the provider asked to wait {asked} each time."),
+                None if repeats == 0 && self.run.key.agent.as_ref() == "claude-code" => {
+                    "It is a rate limit; without a retry it means a wait over 60 s was asked for, or a subscription limit: this log does not show which.".to_owned()
+                }
+                None => return None,
+            },
+            "transient" if repeats == 0 && request.fallbacks == 0 => match asked {
+                Some(asked) => format!("This kind of error passes by itself; the provider asked to wait {asked}."),
+                None => "This kind of error often passes by itself, and no second try was made.".to_owned(),
+            },
+            _ => return None,
+        })
+    }
+
+    fn reset(&self, failure: &Failure) -> String {
+        match failure.reset_at {
+            Some(at) if at > self.now => {
+                let left = u64::try_from((at - self.now).num_milliseconds()).unwrap_or(0);
+                format!(" until {} (in {})", clock(at), words::span(left))
+            }
+            Some(at) => format!(" (it was to reset at {})", clock(at)),
+            None => String::new(),
+        }
+    }
+
+    fn succeeded(&self) -> String {
+        let recovered: Vec<&LogicalRequest> = self
+            .foreground()
+            .filter(|r| matches!(r.outcome, RequestOutcome::OkAfterRetry | RequestOutcome::OkAfterFallback))
+            .collect();
+        let lost: Vec<&LogicalRequest> = self
+            .foreground()
+            .filter(|r| matches!(r.outcome, RequestOutcome::FailedAfterRetry | RequestOutcome::FailedNoRetry))
+            .collect();
+        let mut text = match recovered.as_slice() {
+            [] if !self.turn.counts.upstream_requests.is_visible() => {
+                "It succeeded; whether requests were sent more than once is not visible in this log.".to_owned()
+            }
+            [] if lost.is_empty() && !self.turn.counts.upstream_requests.bound.is_exact() => {
+                "It succeeded; no repeat is recorded, but this log cannot show all of them.".to_owned()
+            }
+            [] if lost.is_empty() => "It succeeded; nothing was sent twice.".to_owned(),
+            [] => "It succeeded.".to_owned(),
+            [one] => self.recovered(one),
+            several => {
+                let retries: u64 = several.iter().map(|r| r.retries.bound.min).sum();
+                format!(
+                    "It succeeded; {} of its requests needed {} in all ({} lost), no work lost.",
+                    several.len(),
+                    words::counted(Bound::exact(retries), "retry", "retries"),
+                    words::span(self.turn.time.lost_ms.unwrap_or(0)),
+                )
+            }
+        };
+        let too_large = lost.iter().any(|r| {
+            r.attempts.iter().filter_map(|a| a.failure.as_ref()).any(|f| f.class == "too_large")
+        });
+        if too_large {
+            text.push_str(" One request was too large; the conversation was made smaller and asked again.");
+        } else if !lost.is_empty() {
+            text.push_str(&format!(
+                " {} got no answer on the way{}.",
+                words::counted(Bound::exact(lost.len() as u64), "request", "requests"),
+                lost.iter().find_map(|r| r.attempts.iter().rev().find_map(|a| a.failure.as_ref())).map(|f| format!(" ({})", describe(f))).unwrap_or_default(),
+            ));
+        }
+        text
+    }
+
+    fn recovered(&self, request: &LogicalRequest) -> String {
+        let failed: Vec<&Attempt> = request.attempts.iter().filter(|a| a.outcome == Some(AttemptOutcome::Failed)).collect();
+        let answers = failed.iter().filter_map(|a| a.failure.as_ref()).map(describe).collect::<Vec<_>>();
+        let after = match answers.as_slice() {
+            [] => "the failures before it are not described in this log".to_owned(),
+            all => format!("after {}", words::list(&fold(all))),
+        };
+        let took = span_of(request).map(|ms| format!(" after {}", words::span(ms))).unwrap_or_default();
+        let silent = failed.iter().filter(|a| a.failure.is_none()).count();
+        let silent = match silent {
+            0 => String::new(),
+            1 => " One of the repeats is in no error record of this agent.".to_owned(),
+            n => format!(" {n} of the repeats are in no error record of this agent."),
+        };
+        if request.outcome == RequestOutcome::OkAfterFallback {
+            let to = request.attempts.last().map(|a| name(&a.candidate, true)).unwrap_or_default();
+            let from = request.attempts.first().map(|a| name(&a.candidate, true)).unwrap_or_default();
+            return format!("Recovered: {to} answered{took} instead of {from}, {after}; no work lost.{silent}");
+        }
+        let attempt = request.upstream.bound;
+        let on = if attempt.is_exact() { format!("on attempt {}", attempt.min) } else { format!("after {} attempts", words::bound(attempt)) };
+        format!("Recovered {on}{took}, {after}; no work lost.{silent}")
+    }
+
+    fn stopped(&self, beginning: &str) -> String {
+        let open = self.foreground().rev().find(|r| !r.outcome.is_ok());
+        let mut text = beginning.trim_end_matches('.').to_owned();
+        let last = open.and_then(|r| r.attempts.iter().rev().find(|a| a.outcome == Some(AttemptOutcome::Failed)).map(|a| (r, a)));
+        match last {
+            Some((request, attempt)) => {
+                let failed = request.attempts.iter().filter(|a| a.outcome == Some(AttemptOutcome::Failed)).count();
+                let why = attempt.failure.as_ref().map(describe).unwrap_or_else(|| "no reason logged".to_owned());
+                text.push_str(&format!(
+                    ". By then {} of {} had failed, last with {why}",
+                    words::counted(Bound::exact(failed as u64), "attempt", "attempts"),
+                    self.step_of(request),
+                ));
+                if let Some(delay) = attempt.delay_ms {
+                    let asked = match attempt.delay_source {
+                        Some(DelaySource::Server) => ", as the provider had asked",
+                        _ => "",
+                    };
+                    text.push_str(&format!("; the next was planned {} later{asked}", words::span(delay)));
+                }
+                text.push('.');
+            }
+            None if self.turn.requests.is_empty() => text.push_str(". No model request is recorded."),
+            None if open.is_some() => text.push_str(". A request was in flight; no failure is recorded."),
+            None => text.push_str(". No request had failed."),
+        }
+        text
+    }
+
+    fn step_of(&self, request: &LogicalRequest) -> String {
+        let number = request.step.or_else(|| {
+            self.foreground().position(|r| std::ptr::eq(r, request)).map(|index| index as u64 + 1)
+        });
+        let steps = self.foreground().count();
+        match number {
+            Some(n) if steps > 1 || request.step.is_some() => format!("model step {n}"),
+            _ => "the prompt".to_owned(),
+        }
+    }
+}
+
+/// Attempts in a row on one candidate.
+fn by_candidate(attempts: &[Attempt]) -> Vec<(&Candidate, Vec<&Attempt>)> {
+    let mut groups: Vec<(&Candidate, Vec<&Attempt>)> = Vec::new();
+    for attempt in attempts {
+        match groups.last_mut() {
+            Some((_, group)) if attempt.kind != AttemptKind::Fallback => group.push(attempt),
+            _ => groups.push((&attempt.candidate, vec![attempt])),
+        }
+    }
+    groups
+}
+
+/// The request's own bound where it is wider than what its visible attempts add up to.
+fn visible_bound(request: &LogicalRequest, sends: Bound) -> Bound {
+    if request.upstream.is_visible() { request.upstream.bound } else { Bound::at_least(sends.min) }
+}
+
+/// "answered 503 (unavailable)", "answered 500, 503 and 500", "could not be reached (refused)".
+fn answers(attempts: &[&Attempt]) -> String {
+    let failures: Vec<&Failure> = attempts.iter().filter_map(|a| a.failure.as_ref()).collect();
+    let Some(first) = failures.first() else { return "failed, for a reason this log does not give,".to_owned() };
+    let all_alike = failures.iter().all(|f| f.status == first.status && f.reason == first.reason);
+    if all_alike {
+        return match (first.status, first.reason.as_str()) {
+            (Some(status), _) => format!("answered {status} ({})", spaced(&first.reason)),
+            (None, "refused" | "dns" | "connect") => format!("could not be reached ({})", spaced(&first.reason)),
+            (None, "timeout") => "did not answer in time".to_owned(),
+            (None, "stream_cut" | "reset" | "idle_timeout") => format!("broke off ({})", spaced(&first.reason)),
+            (None, "no_detail") => "failed, without a reason in this log,".to_owned(),
+            (None, reason) => format!("failed ({})", spaced(reason)),
+        };
+    }
+    let words: Vec<String> = failures
+        .iter()
+        .map(|f| f.status.map_or_else(|| spaced(&f.reason), |status| status.to_string()))
+        .collect();
+    if words.len() <= TOLD_ONE_BY_ONE {
+        format!("answered {}", words::list(&words))
+    } else {
+        format!("answered {}", words::list(&fold(&words)))
+    }
+}
+
+/// Counts equal words: `503 (9 times)`, `500`.
+fn fold(words: &[String]) -> Vec<String> {
+    let mut counted: Vec<(&String, usize)> = Vec::new();
+    for word in words {
+        match counted.iter_mut().find(|(known, _)| *known == word) {
+            Some((_, n)) => *n += 1,
+            None => counted.push((word, 1)),
+        }
+    }
+    counted.into_iter().map(|(word, n)| if n == 1 { word.clone() } else { format!("{word} ({n} times)") }).collect()
+}
+
+fn repeated(retries: Bound) -> String {
+    match retries.max {
+        Some(max) if max == retries.min => words::times(max),
+        Some(max) if retries.min == 0 => format!("up to {max} times"),
+        _ => format!("{} times", words::bound(retries)),
+    }
+}
+
+/// From the first attempt to the last sign of the request.
+fn span_of(request: &LogicalRequest) -> Option<u64> {
+    let first = request.attempts.iter().filter_map(|a| a.started_at.or(a.ended_at)).min()?;
+    let last = request.attempts.iter().filter_map(|a| a.ended_at.or(a.started_at)).max()?;
+    u64::try_from((last - first).num_milliseconds()).ok().filter(|ms| *ms > 0)
+}
+
+/// "503 unavailable", "connection refused", "rate limit".
+pub(crate) fn describe(failure: &Failure) -> String {
+    let reason = spaced(&failure.reason);
+    match failure.status {
+        Some(status) => format!("{status} {reason}"),
+        None if failure.reason == "no_detail" => "an error without detail".to_owned(),
+        None => reason,
+    }
+}
+
+fn limit_word(reason: &str) -> &'static str {
+    match reason {
+        "credit" => "credit",
+        "spend_cap" => "spending limit",
+        "usage_limit" => "usage limit",
+        "daily_quota" => "daily quota",
+        "free_tier" | "zero_quota" => "free quota",
+        _ => "quota",
+    }
+}
+
+fn name(candidate: &Candidate, with_model: bool) -> String {
+    match (&candidate.provider, &candidate.model, with_model) {
+        (Some(provider), Some(model), true) => format!("{model} at {provider}"),
+        (None, Some(model), true) => model.clone(),
+        (Some(provider), ..) => provider.clone(),
+        (None, Some(model), false) => format!("the provider of {model}"),
+        _ => "the provider".to_owned(),
+    }
+}
+
+fn spaced(word: &str) -> String {
+    word.replace('_', " ")
+}
+
+fn first_line(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    line.chars().take(200).collect::<String>().trim_end_matches('.').to_owned()
+}
+
+pub(crate) fn short_id(id: &str) -> String {
+    id.chars().take(16).collect()
+}
+
+/// The moment in UTC, to the minute.
+fn clock(at: DateTime<Utc>) -> String {
+    at.format("%Y-%m-%d %H:%M UTC").to_string()
+}

@@ -1,0 +1,253 @@
+//! Pages for a person: one run, a list of runs, everything on one screen.
+
+use std::path::Path;
+
+use chrono::{DateTime, Local, TimeDelta, Utc};
+use retryscope_analysis::{Attempt, Explanation, LogicalRequest, Run, RunOutcome, Turn, words};
+use retryscope_events::{AttemptKind, AttemptOutcome, Source};
+use retryscope_record::SourceId;
+
+use crate::page::Page;
+
+/// Tells the path of a source.
+pub type PathOf<'a> = &'a dyn Fn(SourceId) -> &'a Path;
+
+/// Attempts of one request that are shown; of more, the first and the last.
+const SHOWN_ATTEMPTS: usize = 16;
+
+/// Returns the page that explains one turn of a run.
+pub fn replay(run: &Run, turn: &Turn, explanation: &Explanation, evidence: bool, path_of: PathOf<'_>, width: usize) -> String {
+    let mut page = Page::new(width);
+    page.heading(&title(run), &ending(turn));
+    if run.turns.len() > 1 {
+        let failed = run.failed_turns();
+        page.line(&format!("turn {} of {}{}", turn.number, run.turns.len(), match failed {
+            0 => String::new(),
+            n => format!(", {n} failed"),
+        }));
+    }
+    page.paragraph(&explanation.summary);
+    page.space();
+    page.row("requests", &explanation.requests);
+    let rows = [("budget", &explanation.budget), ("time", &explanation.time), ("owner", &explanation.owner)];
+    for (label, text) in rows {
+        if let Some(text) = text {
+            page.row(label, text);
+        }
+    }
+    if let Some(message) = message_of(turn) {
+        page.row("message", &message);
+    }
+    attempts(&mut page, turn, evidence, path_of);
+    if !explanation.blind_spots.is_empty() {
+        page.space();
+        for (index, spot) in explanation.blind_spots.iter().enumerate() {
+            page.row(if index == 0 { "not visible" } else { "" }, spot);
+        }
+    }
+    if !explanation.remedies.is_empty() {
+        page.space();
+        page.numbered("what to do", &explanation.remedies);
+    }
+    if evidence {
+        page.space();
+        for (index, source) in run.sources.iter().enumerate() {
+            page.row(if index == 0 { "read from" } else { "" }, &path_of(*source).display().to_string());
+        }
+    }
+    page.finish()
+}
+
+/// `run 01a2290c  codex 0.171.0  gpt-5.5 via openai`.
+fn title(run: &Run) -> String {
+    let mut parts = vec![format!("run {}", run.key.id)];
+    parts.push(match &run.facts.agent_version {
+        Some(version) => format!("{} {version}", run.key.agent),
+        None => run.key.agent.to_string(),
+    });
+    if let Some(model) = model_of(run) {
+        parts.push(model);
+    }
+    parts.join("  ")
+}
+
+fn model_of(run: &Run) -> Option<String> {
+    let first = run.turns.iter().flat_map(|t| &t.requests).flat_map(|r| &r.attempts).next();
+    let model = first.and_then(|a| a.candidate.model.clone()).or_else(|| run.facts.model.clone())?;
+    let provider = first.and_then(|a| a.candidate.provider.clone()).or_else(|| run.facts.provider.clone());
+    Some(match provider {
+        Some(provider) => format!("{model} via {provider}"),
+        None => model,
+    })
+}
+
+fn ending(turn: &Turn) -> String {
+    let word = turn.outcome.as_str().to_uppercase();
+    match (turn.outcome, turn.time.wall_ms) {
+        (RunOutcome::Running | RunOutcome::Unknown, _) | (_, None) => word,
+        (_, Some(wall)) => format!("{word} after {}", words::span(wall)),
+    }
+}
+
+fn message_of(turn: &Turn) -> Option<String> {
+    let message = turn.cause.as_ref()?.failure.message.as_ref()?;
+    let line: String = message.chars().take(300).collect();
+    Some(if line.len() < message.len() { format!("{line}…") } else { line })
+}
+
+fn attempts(page: &mut Page, turn: &Turn, evidence: bool, path_of: PathOf<'_>) {
+    let told: Vec<&LogicalRequest> = turn
+        .requests
+        .iter()
+        .filter(|r| r.attempts.len() > 1 || r.attempts.iter().any(|a| a.outcome == Some(AttemptOutcome::Failed)))
+        .collect();
+    if told.is_empty() {
+        return;
+    }
+    let start = turn.requests.iter().flat_map(|r| &r.attempts).filter_map(|a| a.started_at.or(a.ended_at)).min();
+    let several = told.len() > 1 || turn.requests.len() > 1;
+    let models = several_candidates(&told);
+    let mut header = vec!["attempt", "time", "answer", "asked", "waited", "layer"];
+    if models {
+        header.push("candidate");
+    }
+    if evidence {
+        header.push("evidence");
+    }
+    let mut rows = Vec::new();
+    for request in told {
+        if several {
+            let step = request.step.map_or_else(|| request_number(turn, request), |step| step.to_string());
+            let mut row = vec![format!("step {step}")];
+            if request.source == Source::Background {
+                row = vec![format!("side call ({})", request.purpose.as_deref().unwrap_or("other"))];
+            }
+            row.resize(header.len(), String::new());
+            rows.push(row);
+        }
+        let hidden = request.attempts.len().saturating_sub(SHOWN_ATTEMPTS);
+        for (index, attempt) in request.attempts.iter().enumerate() {
+            let in_gap = hidden > 0 && (SHOWN_ATTEMPTS / 2..SHOWN_ATTEMPTS / 2 + hidden).contains(&index);
+            if in_gap {
+                if index == SHOWN_ATTEMPTS / 2 {
+                    let mut row = vec![format!("… {hidden} more")];
+                    row.resize(header.len(), String::new());
+                    rows.push(row);
+                }
+                continue;
+            }
+            let mut row = vec![
+                (index + 1).to_string(),
+                since(start, attempt.started_at.or(attempt.ended_at)),
+                answer(attempt),
+                attempt.failure.as_ref().and_then(|f| f.retry_after_ms).map_or_else(|| "-".to_owned(), words::span),
+                wait(attempt),
+                attempt.layer.map_or_else(|| "-".to_owned(), |layer| layer.to_string()),
+            ];
+            if models {
+                let mark = if attempt.kind == AttemptKind::Fallback { "→ " } else { "" };
+                row.push(format!("{mark}{}", candidate(attempt)));
+            }
+            if evidence {
+                let path = path_of(attempt.origin.source);
+                let name = path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
+                row.push(format!("{name}{}", attempt.origin.place));
+            }
+            rows.push(row);
+        }
+    }
+    page.space();
+    page.table(&header, &rows, &[], 2);
+}
+
+fn request_number(turn: &Turn, request: &LogicalRequest) -> String {
+    let position = turn.requests.iter().position(|r| std::ptr::eq(r, request));
+    position.map_or_else(String::new, |index| (index + 1).to_string())
+}
+
+fn several_candidates(requests: &[&LogicalRequest]) -> bool {
+    let mut all = requests.iter().flat_map(|r| &r.attempts).map(candidate);
+    let first = all.next();
+    all.any(|other| Some(other) != first)
+}
+
+fn candidate(attempt: &Attempt) -> String {
+    let c = &attempt.candidate;
+    let mut text = match (&c.provider, &c.model) {
+        (Some(provider), Some(model)) => format!("{provider}/{model}"),
+        (Some(one), None) | (None, Some(one)) => one.clone(),
+        (None, None) => "-".to_owned(),
+    };
+    if let Some(transport) = &c.transport {
+        text.push_str(&format!(" ({transport})"));
+    }
+    text
+}
+
+fn since(start: Option<DateTime<Utc>>, at: Option<DateTime<Utc>>) -> String {
+    match (start, at) {
+        (Some(start), Some(at)) => {
+            let ms = u64::try_from((at - start).num_milliseconds()).unwrap_or(0);
+            format!("+{}", words::span(ms))
+        }
+        _ => "-".to_owned(),
+    }
+}
+
+fn answer(attempt: &Attempt) -> String {
+    let text = match (attempt.outcome, &attempt.failure) {
+        (Some(AttemptOutcome::Ok), _) => "ok".to_owned(),
+        (Some(AttemptOutcome::Cancelled), _) => "cancelled".to_owned(),
+        (Some(AttemptOutcome::Superseded), _) => "superseded".to_owned(),
+        (_, Some(failure)) => {
+            let reason = failure.reason.replace('_', " ");
+            failure.status.map_or(reason.clone(), |status| format!("{status} {reason}"))
+        }
+        (Some(AttemptOutcome::Failed), None) => "failed, reason not logged".to_owned(),
+        (None, None) => "no answer logged".to_owned(),
+    };
+    if attempt.sends.is_exact() && attempt.sends.min == 1 { text } else { format!("{text} ({} sent)", words::bound(attempt.sends)) }
+}
+
+fn wait(attempt: &Attempt) -> String {
+    match (attempt.waited_ms, attempt.delay_ms) {
+        (Some(waited), _) => words::span(waited),
+        (None, Some(planned)) => format!("{} planned", words::span(planned)),
+        (None, None) => "-".to_owned(),
+    }
+}
+
+/// Returns the list of runs, newest last.
+pub fn runs(runs: &[(&Run, String)], width: usize) -> String {
+    let mut page = Page::new(width);
+    let rows: Vec<Vec<String>> = runs
+        .iter()
+        .map(|(run, summary)| {
+            vec![
+                run.started_at.map_or_else(|| "-".to_owned(), moment),
+                run.key.agent.to_string(),
+                run.key.id.chars().take(36).collect(),
+                run.outcome.as_str().to_owned(),
+                words::count(&run.counts.upstream_requests),
+                run.counts.amplification().map_or_else(|| "-".to_owned(), words::factor),
+                summary.clone(),
+            ]
+        })
+        .collect();
+    page.table(&["started", "agent", "run", "outcome", "requests", "ampl.", "what happened"], &rows, &[], 0);
+    page.finish()
+}
+
+/// Returns a moment in local time.
+pub fn moment(at: DateTime<Utc>) -> String {
+    at.with_timezone(&Local).format("%Y-%m-%d %H:%M:%S").to_string()
+}
+
+/// Returns how long ago something was.
+pub fn ago(at: DateTime<Utc>, now: DateTime<Utc>) -> String {
+    let past = now - at;
+    if past < TimeDelta::zero() {
+        return "in the future".to_owned();
+    }
+    format!("{} ago", words::span(u64::try_from(past.num_milliseconds()).unwrap_or(0)))
+}

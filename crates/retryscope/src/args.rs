@@ -1,0 +1,131 @@
+//! What a person may type.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+
+const EXAMPLES: &str = "\
+Examples:
+  retryscope                      everything found on this machine, on one screen
+  retryscope replay               why the newest failed run failed
+  retryscope replay run-123       why this run failed (id, unique prefix, path, latest, or - for stdin)
+  retryscope runs --failed        the runs that failed
+  retryscope sources              which logs were found, and what each can show
+  retryscope --root DIR replay    the same for the logs below DIR";
+
+/// Shows what coding agents really do when a model provider fails.
+#[derive(Debug, Parser)]
+#[command(name = "retryscope", version, after_help = EXAMPLES, max_term_width = 100)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) reading: Reading,
+    #[command(flatten)]
+    pub(crate) display: Display,
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+/// What to read.
+#[derive(Debug, Clone, ClapArgs)]
+pub(crate) struct Reading {
+    /// Folder or file to read instead of the agents' usual places; may be given more than once
+    #[arg(long, value_name = "DIR", global = true, env = "RETRYSCOPE_ROOTS", value_delimiter = ':')]
+    pub(crate) root: Vec<PathBuf>,
+    /// Read every file again, without the index of earlier readings
+    #[arg(long, global = true)]
+    pub(crate) no_cache: bool,
+    /// The time that counts as now, for logs that still run and for dates in errors (RFC 3339)
+    #[arg(long, value_name = "TIME", global = true)]
+    pub(crate) as_of: Option<String>,
+}
+
+/// How to show it.
+#[derive(Debug, Clone, Copy, ClapArgs)]
+pub(crate) struct Display {
+    /// Form of the answer
+    #[arg(long, value_enum, default_value_t = Format::Text, global = true)]
+    pub(crate) format: Format,
+}
+
+/// Form of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For a person
+    Text,
+    /// One JSON object
+    Json,
+    /// A small JSON object for a model or a wrapper (replay only)
+    Brief,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Explain one run: why it failed, what it cost, what to change
+    Replay(Replay),
+    /// List runs
+    Runs(Runs),
+    /// Print the JSON Schema of events.jsonl, or check a file against it
+    Schema(Schema),
+    /// Show which logs were found and what each can show
+    Sources,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  retryscope replay                    the newest failed run
+  retryscope replay 01a2290c           a run by its id or a unique beginning of it
+  retryscope replay latest             the newest run
+  retryscope replay ./logs             all runs in a folder or file
+  codex exec --json ... | retryscope replay -
+  retryscope replay latest --format brief   two sentences for a model or a wrapper")]
+pub(crate) struct Replay {
+    /// Run id, unique beginning of one, path, `latest`, or `-` for standard input
+    pub(crate) run: Option<String>,
+    /// Turn to explain: a number, or `all`; without it the last failed one
+    #[arg(long, value_name = "N|all")]
+    pub(crate) turn: Option<String>,
+    /// Show where each statement stands
+    #[arg(long)]
+    pub(crate) evidence: bool,
+    /// Exit with 1 if the run failed
+    #[arg(long)]
+    pub(crate) exit_code: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Runs {
+    /// Only runs with a failed turn
+    #[arg(long)]
+    pub(crate) failed: bool,
+    /// Only runs of this agent
+    #[arg(long, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
+    /// Only runs that asked this provider
+    #[arg(long, value_name = "NAME")]
+    pub(crate) provider: Option<String>,
+    /// Only runs that ended at or after this time (RFC 3339, or 12h, 7d ago)
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// Only runs that started before this time
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<String>,
+    /// Exit with 1 if a listed run failed
+    #[arg(long)]
+    pub(crate) exit_code: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Schema {
+    #[command(subcommand)]
+    pub(crate) command: Option<SchemaCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SchemaCommand {
+    /// Check a file against the schema: each deviation with line and column
+    Check {
+        /// File to check, or `-` for standard input
+        file: PathBuf,
+    },
+}

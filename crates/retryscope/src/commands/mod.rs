@@ -1,0 +1,23 @@
+//! One file a command; this one chooses.
+
+mod overview;
+mod replay;
+mod runs;
+mod schema;
+mod sources;
+
+use crate::args::{Args, Command};
+use crate::exit::Exit;
+use crate::output::Output;
+
+/// Runs the command that was asked for.
+pub(crate) fn run(args: Args, output: &mut Output) -> anyhow::Result<Exit> {
+    let Args { reading, display, command } = args;
+    match command {
+        None => overview::run(&reading, display, output),
+        Some(Command::Replay(replay)) => replay::run(&reading, display, &replay, output),
+        Some(Command::Runs(runs)) => runs::run(&reading, display, &runs, output),
+        Some(Command::Schema(schema)) => schema::run(schema, display, output),
+        Some(Command::Sources) => sources::run(&reading, display, output),
+    }
+}

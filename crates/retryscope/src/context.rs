@@ -1,0 +1,135 @@
+//! What every reading command starts from: roots, now, and the scan.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use chrono::{DateTime, Utc};
+use retryscope_analysis::Run;
+use retryscope_scan::{Environment, Scan, default_roots};
+
+use crate::args::Reading;
+use crate::exit::{Exit, hinted};
+
+/// A finished reading.
+pub(crate) struct Reader {
+    pub(crate) scan: Scan,
+    pub(crate) now: DateTime<Utc>,
+    pub(crate) roots: Vec<PathBuf>,
+}
+
+impl Reader {
+    /// Reads the roots that were given, or the agents' usual places.
+    pub(crate) fn open(reading: &Reading) -> anyhow::Result<Self> {
+        let now = now(reading)?;
+        let roots = roots(reading)?;
+        let scan = Scan::of_roots(&roots);
+        Ok(Self { scan, now, roots })
+    }
+
+    /// Reads one path only.
+    pub(crate) fn open_path(reading: &Reading, path: PathBuf) -> anyhow::Result<Self> {
+        let now = now(reading)?;
+        let scan = Scan::of_roots(std::slice::from_ref(&path));
+        Ok(Self { scan, now, roots: vec![path] })
+    }
+
+    /// Reads standard input.
+    pub(crate) fn open_stdin(reading: &Reading) -> anyhow::Result<Self> {
+        let now = now(reading)?;
+        let mut scan = Scan::default();
+        scan.add_stream("stdin", std::io::stdin().lock());
+        Ok(Self { scan, now, roots: Vec::new() })
+    }
+
+    /// Returns all runs.
+    pub(crate) fn runs(&self) -> Vec<Run> {
+        self.scan.runs(self.now)
+    }
+
+    /// Returns the exit code of an answer: 3 if something could not be read.
+    pub(crate) fn exit(&self) -> Exit {
+        if self.scan.is_incomplete() { Exit::Incomplete } else { Exit::Ok }
+    }
+
+    /// Says on standard error what could not be read, at most ten lines of it.
+    pub(crate) fn complain(&self) {
+        use std::io::Write as _;
+        let mut stderr = std::io::stderr().lock();
+        let problems = self.scan.problems.iter().map(|p| format!("cannot read {}: {}", p.path.display(), p.message));
+        let gaps = self.scan.gaps.iter().map(|gap| {
+            let path = self.scan.path(gap.source).display();
+            format!("{path}{}: {}", gap.place, retryscope_report::words::gap(&gap.kind))
+        });
+        let all: Vec<String> = problems.chain(gaps).collect();
+        for line in all.iter().take(10) {
+            drop(writeln!(stderr, "warning: {}", retryscope_report::visible(line)));
+        }
+        if all.len() > 10 {
+            drop(writeln!(stderr, "warning: {} more places could not be read", all.len() - 10));
+        }
+    }
+
+    /// Returns an error that says where was looked, for a command that found no run at all.
+    pub(crate) fn nothing_found(&self) -> anyhow::Error {
+        let looked = if self.roots.is_empty() {
+            "none of the known agents has logs in its usual place here".to_owned()
+        } else {
+            let roots: Vec<String> = self.roots.iter().map(|r| r.display().to_string()).collect();
+            format!("no run was found below {}", roots.join(", "))
+        };
+        hinted(looked, [
+            "name a folder or file with logs: retryscope --root DIR".to_owned(),
+            "retryscope sources shows which files were looked at".to_owned(),
+        ])
+    }
+}
+
+fn roots(reading: &Reading) -> anyhow::Result<Vec<PathBuf>> {
+    if reading.root.is_empty() {
+        let environment = Environment { home: std::env::home_dir(), variables: std::env::vars().collect() };
+        return Ok(default_roots(&environment));
+    }
+    for root in &reading.root {
+        if !root.exists() {
+            return Err(hinted(format!("{} does not exist", root.display()), []));
+        }
+    }
+    Ok(reading.root.clone())
+}
+
+/// Returns the time that counts as now.
+pub(crate) fn now(reading: &Reading) -> anyhow::Result<DateTime<Utc>> {
+    match &reading.as_of {
+        None => Ok(Utc::now()),
+        Some(text) => point(text, Utc::now()).with_context(|| format!("--as-of {text}")),
+    }
+}
+
+/// Reads a point in time: RFC 3339, a date, or a span back from now (`90m`, `12h`, `7d`).
+pub(crate) fn point(text: &str, now: DateTime<Utc>) -> anyhow::Result<DateTime<Utc>> {
+    if let Ok(time) = DateTime::parse_from_rfc3339(text) {
+        return Ok(time.with_timezone(&Utc));
+    }
+    if let Ok(date) = chrono::NaiveDate::parse_from_str(text, "%Y-%m-%d")
+        && let Some(midnight) = date.and_hms_opt(0, 0, 0)
+    {
+        return Ok(midnight.and_utc());
+    }
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let seconds = match unit {
+        "s" => 1,
+        "m" | "min" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        "w" => 604_800,
+        _ => 0,
+    };
+    match number.parse::<i64>() {
+        Ok(n) if seconds > 0 => Ok(now - chrono::TimeDelta::seconds(n.saturating_mul(seconds).min(10_000_000_000))),
+        _ => Err(hinted(
+            format!("`{text}` is no point in time"),
+            ["use RFC 3339 (2026-11-29T20:00:00Z), a date (2026-11-29) or a span back (90m, 12h, 7d)".to_owned()],
+        )),
+    }
+}
+
