@@ -17,7 +17,7 @@ mod bound;
 mod data;
 mod failure;
 mod model;
-// own
+pub mod own;
 mod position;
 pub mod settings;
 mod version;

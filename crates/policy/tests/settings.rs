@@ -95,7 +95,10 @@ fn pi() {
         ]
     );
     // A file cut off in the middle gives what stands before.
-    assert_eq!(read("pi", "settings.json", &text[..45]), [row("retry.baseDelayMs", None, "400", 3)]);
+    assert_eq!(
+        read("pi", "settings.json", text.get(..45).unwrap()),
+        [row("retry.baseDelayMs", None, "400", 3)]
+    );
     assert!(read("pi", "settings.json", "{}").is_empty());
 }
 
@@ -185,7 +188,7 @@ fn deep_nesting_is_cut_off() {
     assert!(read("pi", "settings.json", &json).is_empty());
     assert!(read("pi", "settings.json", &"[".repeat(100_000)).is_empty());
     assert!(read("codex", "config.toml", &format!("a = {}", "[".repeat(100_000))).is_empty());
-    let yaml: String = (0..2000).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect();
+    let yaml: String = (0..2000).flat_map(|depth| [" ".repeat(depth), "a:\n".to_owned()]).collect();
     assert!(read("omp", "config.yml", &yaml).is_empty());
 }
 

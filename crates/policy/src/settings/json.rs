@@ -137,9 +137,7 @@ impl Reader<'_> {
                 }
                 Some('{' | '[') => {
                     self.path.push(index.to_string());
-                    if self.value().is_none() {
-                        return None;
-                    }
+                    self.value()?;
                     self.path.pop();
                     index += 1;
                 }

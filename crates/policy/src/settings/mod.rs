@@ -85,10 +85,11 @@ impl SettingValue {
             "null" | "~" => None,
             "true" => Some(Self::Bool(true)),
             "false" => Some(Self::Bool(false)),
-            _ => Some(word.parse().map(Self::Integer).unwrap_or_else(|_| match word.parse::<f64>() {
-                Ok(number) if number.is_finite() => Self::Float(number),
+            _ => Some(match (word.parse(), word.parse::<f64>()) {
+                (Ok(number), _) => Self::Integer(number),
+                (_, Ok(number)) if number.is_finite() => Self::Float(number),
                 _ => Self::Text(word.to_owned()),
-            })),
+            }),
         }
     }
 }
