@@ -4,7 +4,8 @@
 //! busy or suspended. Telling those apart is up to the reader of the log.
 
 use crate::{
-    model::{JitterKind, Layer, LayerPolicy, Policy},
+    layer::{JitterKind, Layer, LayerPolicy},
+    model::Policy,
     settings::{Lookup, Settings},
 };
 

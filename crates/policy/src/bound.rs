@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use crate::{
     failure::Failure,
-    model::{Acts, LayerPolicy, Nesting, Policy},
+    layer::{Acts, LayerPolicy, Nesting},
+    model::Policy,
     settings::{Lookup, SettingValue, Settings},
 };
 
@@ -230,7 +231,8 @@ impl InForce {
                     (found.value.is_on().unwrap_or(switch.default), Some(&found.file), false)
                 }
                 Lookup::Several(found) => {
-                    (found.iter().any(|entry| entry.value.is_on() == Some(true)), None, true)
+                    let may_be_on = found.iter().any(|entry| entry.value.is_on() == Some(true));
+                    (switch.default || may_be_on, None, true)
                 }
             };
             if !is_on {

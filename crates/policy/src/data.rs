@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 use serde::Deserialize;
 
 use crate::{
-    model::{Api, Background, Conflict, Fact, Fallback, Kind, LayerPolicy, Policy, Setting, View},
+    layer::LayerPolicy,
+    model::{Api, Background, Conflict, Fact, Fallback, Kind, Policy, Setting, View},
     version::{Version, VersionRange},
 };
 

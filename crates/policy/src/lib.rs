@@ -16,6 +16,7 @@ mod backoff;
 mod bound;
 mod data;
 mod failure;
+mod layer;
 mod model;
 pub mod own;
 mod position;
@@ -25,10 +26,12 @@ mod version;
 pub use bound::Bound;
 pub use data::{DataError, all, by_agent, find, known_agents};
 pub use failure::Failure;
+pub use layer::{
+    AboveCap, Acts, Jitter, JitterKind, Layer, LayerPolicy, Nesting, OpenRetries, Raise, Retries, RetryAfter,
+    Switch, Treatment,
+};
 pub use model::{
-    AboveCap, Acts, Api, Attempts, Background, Conflict, Evidence, Fact, Fallback, Jitter, JitterKind, Kind,
-    Layer, LayerPolicy, Nesting, OpenRetries, Policy, Raise, Retries, RetryAfter, Setting, Shows, Switch,
-    Treatment, View,
+    Api, Attempts, Background, Conflict, Evidence, Fact, Fallback, Kind, Policy, Setting, Shows, View,
 };
 pub use settings::{SettingInForce, SettingValue, Settings};
 pub use version::{Version, VersionRange};

@@ -6,7 +6,7 @@ use retryscope_policy::{
 };
 
 fn policy(agent: &str, version: &str) -> &'static Policy {
-    find(agent, Some(version)).unwrap()
+    find(agent, Some(version)).expect("a known agent")
 }
 
 fn set(values: &[(&str, i64)]) -> Settings {
@@ -74,12 +74,16 @@ fn agents_are_found_by_version_alias_and_without() {
     assert!(by_agent("no-such-agent").is_empty());
 }
 
+/// Agent, version, provider interface, settings, the failure that does not end, and requests received.
+type Recording =
+    (&'static str, &'static str, Option<&'static str>, &'static [(&'static str, i64)], Failure, u64);
+
 /// One row per recording: what the server received for one logical request when the same failure never ends.
 #[test]
 fn measured_request_counts_come_out() {
     let server_error = Failure::Status(503);
     #[rustfmt::skip]
-    let rows: &[(&str, &str, Option<&str>, &[(&str, i64)], Failure, u64)] = &[
+    let rows: &[Recording] = &[
         ("codex", "0.171.0", None, &[], server_error, 30),
         ("codex", "0.171.0", None, &[("request_max_retries", 2), ("stream_max_retries", 2)], server_error, 9),
         ("codex", "0.104.0", None, &[("request_max_retries", 2), ("stream_max_retries", 2)], server_error, 9),
@@ -257,6 +261,31 @@ fn waits_lie_in_the_measured_ranges() {
     assert_eq!(policy("sdk-google-genai", "").layers[0].backoff(1), None);
     // No arithmetic overflow, whatever is asked.
     assert!(policy("opencode", "1.0.200").backoff(Layer::Agent, u64::MAX).is_some());
+}
+
+#[test]
+fn an_unknown_version_is_covered_by_all_of_them() {
+    let none = Settings::default();
+    let bounds =
+        by_agent("pi").iter().map(|policy| policy.hidden_per_visible_attempt("session", None, &none));
+    let bound = bounds.reduce(|one, other| one.or(&other)).unwrap();
+    assert_eq!(range(&bound), (1, Some(3)));
+    assert!(bound.basis.contains("pi before 0.76") && bound.basis.contains(", or "), "{}", bound.basis);
+    assert!(!bound.is_exact());
+}
+
+#[test]
+fn every_view_that_is_not_there_by_itself_says_how_to_get_it() {
+    let codex = policy("codex", "0.171.0");
+    assert!(codex.view("otlp-logs").unwrap().enable.as_ref().unwrap().contains("[otel]"));
+    assert!(codex.view("rust-log").unwrap().enable.as_ref().unwrap().starts_with("RUST_LOG="));
+    assert!(codex.view("rollout").unwrap().enable.is_none());
+    assert!(policy("codex", "0.60.1").view("logs-db").is_none());
+    assert!(policy("claude-code", "2.1.332").view("debug-log").unwrap().enable.is_some());
+    assert!(
+        policy("opencode", "1.18.33").view("log").unwrap().enable.as_ref().unwrap().contains("LOG_LEVEL")
+    );
+    assert_eq!(codex.setting("request_max_retries").unwrap().layer, Some(Layer::Transport));
 }
 
 #[test]

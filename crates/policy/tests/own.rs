@@ -59,6 +59,20 @@ fn each_check_fires_and_its_near_miss_does_not() {
     }
 }
 
+/// The example of the module's documentation.
+#[test]
+fn the_documented_example_is_sound() {
+    let lines: Vec<&str> = include_str!("../src/own/mod.rs")
+        .lines()
+        .skip_while(|line| *line != "//! ```toml")
+        .skip(1)
+        .take_while(|line| *line != "//! ```")
+        .map(|line| line.trim_start_matches("//!").trim_start())
+        .collect();
+    assert!(lines.len() > 10);
+    assert_eq!(check(&lines.join("\n")), []);
+}
+
 #[test]
 fn problems_name_their_place_and_the_cure() {
     let text = "\

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::Layer;
+use crate::layer::Layer;
 
 /// The failure classes a row can name.
 pub const CLASSES: [&str; 9] = [

@@ -32,6 +32,7 @@
 
 mod check;
 mod document;
+mod recipients;
 mod resolve;
 
 pub use check::{Problem, Severity, check};
@@ -39,6 +40,7 @@ pub use document::{
     Budget, CLASSES, Fallback, Idempotency, JitterRange, Limits, OwnLayer, OwnPolicy, Profile, Recipients,
     RecipientsTo, Replay, Row, Tool,
 };
+pub use recipients::{Candidate, Refusal};
 pub use resolve::Resolved;
 
 use crate::position::LineIndex;

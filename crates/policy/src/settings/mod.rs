@@ -148,8 +148,12 @@ impl Settings {
             let own = named().find(|entry| entry.scope.as_ref() == Some(provider));
             return own.or(general).map_or(Lookup::Absent, Lookup::One);
         }
-        let scoped: Vec<_> = named().filter(|entry| entry.scope.is_some()).collect();
-        if scoped.is_empty() { general.map_or(Lookup::Absent, Lookup::One) } else { Lookup::Several(scoped) }
+        let all: Vec<_> = named().collect();
+        if all.iter().any(|entry| entry.scope.is_some()) {
+            Lookup::Several(all)
+        } else {
+            general.map_or(Lookup::Absent, Lookup::One)
+        }
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{Findings, delays, keys::closest};
 use crate::own::{
-    CLASSES, Idempotency, JitterRange, Limits, OwnPolicy, Recipients, RecipientsTo, Replay, Resolved, Row,
-    Tool,
+    CLASSES, Candidate, Idempotency, JitterRange, Limits, OwnPolicy, Recipients, RecipientsTo, Replay,
+    Resolved, Row, Tool,
 };
 
 /// Classes of failure that sending the same request again cannot heal, and what does.
@@ -213,18 +213,11 @@ fn budget(policy: &OwnPolicy, findings: &mut Findings<'_>) {
     }
 }
 
-/// Provider, model and region of `provider/model@region`.
-fn candidate(text: &str) -> Option<(&str, &str, Option<&str>)> {
-    let (provider, rest) = text.split_once('/')?;
-    let (model, region) = rest.rsplit_once('@').map_or((rest, None), |(model, region)| (model, Some(region)));
-    (!provider.is_empty() && !model.is_empty() && region != Some("")).then_some((provider, model, region))
-}
-
 fn chain(chain: &[String], findings: &mut Findings<'_>) {
     for (index, entry) in chain.iter().enumerate() {
         let position = index.to_string();
         let place = ["fallback", "chain", position.as_str()];
-        if candidate(entry).is_none() {
+        if Candidate::parse(entry).is_none() {
             findings.error(
                 &place,
                 "candidate-form",
@@ -260,26 +253,14 @@ fn recipients(class: &str, recipients: &Recipients, chain: &[String], findings: 
             "",
         );
     }
-    let candidates: Vec<_> = chain.iter().filter_map(|entry| Some((entry, candidate(entry)?))).collect();
-    let Some(((_, (first, ..)), others)) = candidates.split_first() else { return };
-    for (entry, (provider, _, region)) in others {
-        let is_provider_allowed = match recipients.to {
-            RecipientsTo::Off => false,
-            RecipientsTo::SameProvider => provider == first,
-            RecipientsTo::AllowList => {
-                provider == first || recipients.providers.iter().any(|allowed| allowed == provider)
-            }
-            RecipientsTo::Any => true,
-        };
-        let is_region_allowed = recipients.regions.is_empty()
-            || region.is_some_and(|region| recipients.regions.iter().any(|allowed| allowed == region));
-        if !is_provider_allowed || !is_region_allowed {
-            let why =
-                if is_provider_allowed { "its region is not allowed" } else { "its provider is not allowed" };
+    let mut candidates = chain.iter().filter_map(|entry| Candidate::parse(entry));
+    let Some(first) = candidates.next() else { return };
+    for target in candidates {
+        if let Some(refusal) = recipients.refusal(first, target) {
             findings.warning(
                 &place,
                 "recipient-not-allowed",
-                &format!("`{class}` data never reaches fallback `{entry}`: {why}"),
+                &format!("`{class}` data never reaches fallback `{target}`: {refusal}"),
                 "such runs fail instead of falling back; allow it, or name a candidate they may use",
             );
         }
