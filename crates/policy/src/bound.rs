@@ -260,12 +260,13 @@ impl InForce {
                         known.name == *setting && known.not_applied_in.iter().any(|other| other == scope)
                     })
                 });
-                let retries = if is_doubtful {
-                    default.retries.map(|default| default.max(retries))
+                let (retries, doubt) = if is_doubtful {
+                    // Either value may be in force, so the larger one bounds both.
+                    (default.retries.map(|default| default.max(retries)), " or its default")
                 } else {
-                    Some(retries)
+                    (Some(retries), "")
                 };
-                let read = Some((format!("{setting} {}", found.value), found.file.clone()));
+                let read = Some((format!("{setting} {}{doubt}", found.value), found.file.clone()));
                 Self { retries, read, is_ambiguous: is_doubtful }
             }
             Lookup::Several(found) => {

@@ -1,5 +1,6 @@
 //! The embedded policies: their form, and the numbers measured with the real programs.
 
+use proptest::prelude::*;
 use retryscope_policy::{
     Bound, Evidence, Failure, Layer, Policy, SettingInForce, SettingValue, Settings, VersionRange, all,
     by_agent, find, known_agents, settings,
@@ -226,7 +227,9 @@ fn the_basis_names_the_setting_and_where_it_was_read() {
     // Reported not to be applied to the built-in provider: the default may be in force.
     let text = "[model_providers.openai]\nrequest_max_retries = 2";
     let openai = Settings::new(settings::read("codex", "config.toml", text)).for_provider("openai");
-    assert_eq!(exec(&openai).max, Some(5));
+    let doubtful = exec(&openai);
+    assert_eq!(doubtful.max, Some(5));
+    assert!(doubtful.basis.contains("request_max_retries 2 or its default"), "{}", doubtful.basis);
 }
 
 #[test]
@@ -292,4 +295,47 @@ fn every_view_that_is_not_there_by_itself_says_how_to_get_it() {
 fn policies_print_as_json() {
     let text = serde_json::to_string(policy("codex", "0.171.0")).unwrap();
     assert!(text.contains("\"request_max_retries\"") && text.contains("\"from\":\"0.171\""));
+}
+
+proptest! {
+    /// Whatever stands in a configuration file: a bound is a range, one visible attempt is one request at
+    /// least, and a wait has a beginning before its end.
+    #[test]
+    fn bounds_hold_under_any_setting(
+        values in prop::collection::vec((any::<prop::sample::Index>(), any::<i64>(), any::<bool>()), 0..6),
+        visible in 0_u64..100,
+        n in any::<u64>(),
+        status in 100_u16..600,
+    ) {
+        for policy in all() {
+            let entries = values.iter().filter(|_| !policy.settings.is_empty()).map(|(index, value, is_scoped)| {
+                let setting = index.get(&policy.settings);
+                SettingInForce {
+                    name: setting.name.clone(),
+                    key: setting.key.clone(),
+                    value: SettingValue::Integer(*value),
+                    line: None,
+                    scope: is_scoped.then(|| "lab".to_owned()),
+                    file: setting.file.clone(),
+                }
+            });
+            let settings = Settings::new(entries.collect());
+            for settings in [settings.clone(), settings.for_provider("lab")] {
+                let worst = policy.max_attempts(None, &settings);
+                prop_assert!(worst.min == 1 && worst.max.is_none_or(|max| max >= 1));
+                prop_assert!(worst.basis.contains(&policy.title), "{}", worst.basis);
+                for view in &policy.views {
+                    let failure = Failure::Status(status);
+                    let hidden = policy.hidden_under(failure, &view.id, None, &settings);
+                    prop_assert!(hidden.min >= 1 && hidden.max.is_none_or(|max| max >= hidden.min));
+                    let behind = policy.requests_behind(visible, &view.id, None, &settings);
+                    prop_assert!(behind.min == visible && behind.max.is_none_or(|max| max >= visible));
+                }
+                for layer in &policy.layers {
+                    let wait = layer.backoff_in_force(n, &settings);
+                    prop_assert!(wait.is_none_or(|(low, high)| low <= high));
+                }
+            }
+        }
+    }
 }
