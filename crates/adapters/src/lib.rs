@@ -9,12 +9,15 @@ mod json;
 mod otlp;
 mod own;
 mod rivumi;
+mod sqlite;
 
 use std::path::Path;
 
 use retryscope_record::{Place, Sink, View};
+use rusqlite::Connection;
 
 pub use crate::json::is_complete_json;
+pub use crate::sqlite::{Opened, open as open_database};
 
 /// One agent's adapter.
 #[derive(Debug)]
@@ -54,6 +57,8 @@ pub enum Reading {
     Lines(Box<dyn LineDecoder>),
     /// As one small document.
     Document(Box<dyn DocumentDecoder>),
+    /// As an SQLite database, opened by the decoder itself.
+    Database(Box<dyn DatabaseDecoder>),
 }
 
 /// Turns the lines of one source into statements; keeps what it needs to know of earlier lines.
@@ -69,6 +74,12 @@ pub trait LineDecoder: Send {
 pub trait DocumentDecoder: Send {
     /// Takes the whole document.
     fn document(&mut self, bytes: &[u8], sink: &mut dyn Sink);
+}
+
+/// Turns the rows of a database into statements; keeps a cursor, so that asking again gives what is new.
+pub trait DatabaseDecoder: Send {
+    /// Reads what has come since the last call, in short read transactions.
+    fn rows(&mut self, database: &Connection, sink: &mut dyn Sink) -> rusqlite::Result<()>;
 }
 
 /// Bytes that [`recognize`] wants to see of a file.

@@ -816,6 +816,7 @@ pub(crate) fn merge_facts(into: &mut Facts, said: &Facts) {
     take(&mut into.provider, &said.provider);
     take(&mut into.model, &said.model);
     take(&mut into.api, &said.api);
+    take(&mut into.policy_version, &said.policy_version);
     take(&mut into.started_at, &said.started_at);
     take(&mut into.directory, &said.directory);
 }

@@ -144,6 +144,8 @@ pub struct Facts {
     pub model: Option<String>,
     /// Provider API family (`openai-completions`, `anthropic-messages`), which decides about hidden layers.
     pub api: Option<String>,
+    /// Version to look policies up with, where the log tells the generation but not the version.
+    pub policy_version: Option<String>,
     /// When the process started.
     pub started_at: Option<DateTime<Utc>>,
     /// Repository or working directory, for grouping; never exported.

@@ -5,7 +5,8 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, ContentArrangement, Table};
 
 /// Width of the label column of a row.
 const LABEL: usize = 13;
@@ -75,7 +76,7 @@ impl Page {
     /// Adds a table without lines; columns in `right` (from 0) are aligned to the right.
     pub fn table(&mut self, header: &[&str], rows: &[Vec<String>], right: &[usize], indent: usize) {
         let mut table = Table::new();
-        table.load_style(TableStyle::NOTHING);
+        table.load_style(NOTHING);
         table.set_content_arrangement(ContentArrangement::Dynamic);
         table.set_width(u16::try_from(self.width.saturating_sub(indent)).unwrap_or(u16::MAX));
         table.set_header(header.to_vec());

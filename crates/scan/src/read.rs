@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use retryscope_adapters::{HEAD_LENGTH, Reading, Recognized, is_complete_json, may_hold_records, recognize};
+use retryscope_adapters::{DatabaseDecoder, HEAD_LENGTH, Reading, Recognized, is_complete_json, may_hold_records, open_database, recognize};
 use retryscope_analysis::SourceState;
 use retryscope_record::{GapKind, Item, Origin, Place, Sink, SourceId, View};
 use retryscope_tail::{Found, LineReader};
@@ -28,9 +28,12 @@ fn read_file(scan: &mut Scan, found: &Found) -> io::Result<()> {
     let mut head = vec![0; HEAD_LENGTH];
     let length = fill(&mut input, &mut head)?;
     let Some(recognized) = recognize(&found.path, &head[..length]) else { return Ok(()) };
+    if let Reading::Database(decoder) = recognized.reading {
+        return database(scan, found, recognized.agent, recognized.view, decoder);
+    }
     input.seek(SeekFrom::Start(0))?;
     let written_at = found.metadata.modified().ok().map(Into::into);
-    let id = begin(scan, &found.path, &recognized, found.metadata.len());
+    let id = begin(scan, &found.path, recognized.agent, recognized.view, found.metadata.len());
     scan.states.insert(id, SourceState { written_at, writer_alive: None });
     decode(scan, id, recognized, input, found.metadata.len())
 }
@@ -40,7 +43,7 @@ pub(crate) fn stream(scan: &mut Scan, name: &Path, mut input: impl Read) {
     let result = fill(&mut input, &mut head).and_then(|length| {
         head.truncate(length);
         let Some(recognized) = recognize(name, &head) else { return Ok(()) };
-        let id = begin(scan, name, &recognized, 0);
+        let id = begin(scan, name, recognized.agent, recognized.view, 0);
         decode(scan, id, recognized, Cursor::new(head).chain(input), 0)
     });
     if let Err(error) = result {
@@ -48,15 +51,28 @@ pub(crate) fn stream(scan: &mut Scan, name: &Path, mut input: impl Read) {
     }
 }
 
-fn begin(scan: &mut Scan, path: &Path, recognized: &Recognized, bytes: u64) -> SourceId {
+fn database(
+    scan: &mut Scan,
+    found: &Found,
+    agent: Option<&'static str>,
+    view: View,
+    mut decoder: Box<dyn DatabaseDecoder>,
+) -> io::Result<()> {
+    let id = begin(scan, &found.path, agent, view, found.metadata.len());
+    let written_at = found.metadata.modified().ok().map(Into::into);
+    scan.states.insert(id, SourceState { written_at, writer_alive: None });
+    let result = open_database(&found.path).map_err(|error| error.to_string()).and_then(|opened| {
+        decoder.rows(opened.connection(), &mut EngineSink { scan, id, view }).map_err(|error| error.to_string())
+    });
+    if let Err(message) = result {
+        scan.gaps.push(SourceGap { source: id, place: Place::Whole, kind: GapKind::Database { message } });
+    }
+    Ok(())
+}
+
+fn begin(scan: &mut Scan, path: &Path, agent: Option<&'static str>, view: View, bytes: u64) -> SourceId {
     let id = SourceId(u32::try_from(scan.sources.len()).unwrap_or(u32::MAX));
-    let source = Source {
-        path: path.to_path_buf(),
-        agent: recognized.agent,
-        view: recognized.view,
-        bytes,
-        names_run: false,
-    };
+    let source = Source { path: path.to_path_buf(), agent, view, bytes, names_run: false };
     scan.sources.insert(id, source);
     id
 }
@@ -80,6 +96,8 @@ fn decode(scan: &mut Scan, id: SourceId, recognized: Recognized, input: impl Rea
             }
             decoder.end(&mut EngineSink { scan, id, view });
         }
+        // A database is a file; a stream cannot be one.
+        Reading::Database(_) => {}
         Reading::Document(mut decoder) => {
             if length > DOCUMENT_LIMIT {
                 scan.gaps.push(SourceGap { source: id, place: Place::Whole, kind: GapKind::OversizedLine });
