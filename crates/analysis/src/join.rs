@@ -4,6 +4,7 @@
 //! Each view's counts are sound by themselves, so what all of them allow together is sound too. Evidence is merged per
 //! request where two views use the same request ids, else per turn, never per run.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -13,6 +14,7 @@ use retryscope_record::{Facts, RunKey, Shown, SourceId, TurnOutcome, View};
 use crate::cause::cause_of;
 use crate::count::{Bound, Count, Counts, Evidence};
 use crate::engine::{AsOf, SourceState};
+use crate::infer::Inference;
 use crate::run::{Attempt, LogicalRequest, RequestOutcome, Run, RunOutcome, Time, Turn};
 use crate::view::{RequestEnd, RequestView, TurnView, ViewOfRun, merge_facts};
 
@@ -20,7 +22,7 @@ use crate::view::{RequestEnd, RequestView, TurnView, ViewOfRun, merge_facts};
 pub(crate) struct Part<'a> {
     pub(crate) source: SourceId,
     pub(crate) kind: View,
-    pub(crate) view: &'a ViewOfRun,
+    pub(crate) view: Cow<'a, ViewOfRun>,
 }
 
 /// One turn of the run: the turns of the views that speak of it, best view first.
@@ -53,6 +55,15 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
     for part in parts.iter().rev() {
         merge_facts(&mut facts, &part.view.facts);
     }
+    let settings = parts.iter().find_map(|p| as_of.source(p.source)?.settings.as_deref());
+    let version = facts.policy_version.as_deref().or(facts.agent_version.as_deref());
+    let inference = Inference::new(&key.agent, version, settings);
+    for part in &mut parts {
+        if let Cow::Borrowed(view) = part.view {
+            part.view = inference.fill(part.kind, view);
+        }
+    }
+    let parts = parts;
     let (groups, left_out) = align(&parts);
     let last = groups.len().saturating_sub(1);
     let mut turns = Vec::new();
@@ -95,8 +106,9 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
         ));
     }
     let outcome = turns.last().map_or(RunOutcome::Unknown, |t| t.outcome);
-    let mut settings: Vec<(String, String)> = parts.iter().flat_map(|p| p.view.settings.iter().cloned()).collect();
-    settings.dedup();
+    let told = parts.iter().flat_map(|p| p.view.settings.iter().cloned());
+    let read = settings.into_iter().flat_map(|s| s.entries()).map(|s| (s.name.clone(), s.value.to_string()));
+    let settings: Vec<(String, String)> = read.chain(told).collect();
     let mut sources: Vec<SourceId> = parts.iter().map(|p| p.source).collect();
     sources.sort_unstable();
     sources.dedup();
@@ -330,7 +342,11 @@ fn counts_of_request(request: &RequestView, settled: bool) -> Counts {
 fn requests_of(group: &Joined<'_>) -> Vec<LogicalRequest> {
     let told = |(part, turn): &&(&Part<'_>, &TurnView)| {
         let attempts: usize = turn.requests.iter().map(|r| r.attempts.len()).sum();
-        let details = turn.requests.iter().flat_map(|r| &r.attempts).filter(|a| a.failure.is_some()).count();
+        let known = |a: &&Attempt| match (&a.failure, a.outcome) {
+            (Some(failure), _) => failure.class != "unknown",
+            (None, outcome) => outcome == Some(AttemptOutcome::Ok),
+        };
+        let details = turn.requests.iter().flat_map(|r| &r.attempts).filter(known).count();
         (attempts, part.view.foreground.attempts, details, std::cmp::Reverse(rank(part.kind)))
     };
     let Some((part, turn)) = group.iter().max_by_key(|member| told(member)) else { return Vec::new() };

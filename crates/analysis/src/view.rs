@@ -190,6 +190,7 @@ impl RequestView {
             output_discarded: None,
             reached: None,
             sends: Bound::exact(1),
+            sends_told: false,
             api: self.api.clone(),
             evidence,
             origin,
@@ -315,6 +316,7 @@ impl ViewOfRun {
                         Some(id) => {
                             if let Some(a) = request.attempts.iter_mut().rev().find(|a| a.id.as_ref() == Some(id)) {
                                 a.sends = bound;
+                                a.sends_told = true;
                             }
                         }
                     }
@@ -488,8 +490,10 @@ impl ViewOfRun {
         let attempt = &mut request.attempts[index];
         attempt.id = body.attempt_id.clone().or(attempt.id.take());
         attempt.layer = body.layer.or(attempt.layer);
-        if body.sent == Some(Sent::No) {
-            attempt.sends = Bound::ZERO;
+        match body.sent {
+            Some(Sent::No) => attempt.sends = Bound::ZERO,
+            Some(Sent::Unknown) => attempt.sends = Bound::range(0, Some(1)),
+            Some(Sent::Yes) | None => {}
         }
         attempt.outcome = body.outcome.or(attempt.outcome);
         attempt.ended_at = body.ended_at.or(attempt.ended_at);
@@ -498,7 +502,9 @@ impl ViewOfRun {
         }
         attempt.output_started = body.output_started.or(attempt.output_started);
         attempt.usage = body.usage.clone().or(attempt.usage.take());
-        if body.outcome == Some(AttemptOutcome::Failed) || body.status.is_some_and(|s| s >= 400) || body.message.is_some() {
+        let failed = body.outcome == Some(AttemptOutcome::Failed) || body.status.is_some_and(|s| s >= 400);
+        let detailed = body.status.is_some() || body.message.is_some() || body.code.is_some() || body.class.is_some();
+        if detailed && (failed || body.message.is_some()) {
             let said = Said {
                 provider: attempt.candidate.provider.as_deref(),
                 status: body.status,
@@ -626,7 +632,7 @@ impl ViewOfRun {
             attempt.ended_at = event.ts;
         }
         if let (Some(told), false) = (body.attempts, request.explicit) {
-            add_missing(request, origin, told);
+            add_missing(request, told);
         }
         request.usage = body.usage.clone().or(request.usage.take());
         request.requested_model = body.requested_model.clone().or(request.requested_model.take());
@@ -670,14 +676,16 @@ impl ViewOfRun {
                 raw,
                 at: event.ts,
             };
+            let detailed = body.status.is_some() || body.message.is_some() || body.code.is_some() || body.class.is_some();
             let failure = judge(&said);
-            if attempt.failure.as_ref().is_none_or(|known| known.class == "unknown" || failure.class != "unknown") {
+            let better = attempt.failure.as_ref().is_none_or(|known| known.class == "unknown" || failure.class != "unknown");
+            if detailed && better {
                 attempt.reached = reached(&failure);
                 attempt.failure = Some(failure);
             }
         }
         if let (Some(told), false) = (body.attempts, request.explicit) {
-            add_missing(request, origin, told);
+            add_missing(request, told);
         }
         request.end = Some(if body.decision == Some(retryscope_events::Decision::Cancelled) {
             RequestEnd::Cancelled
@@ -770,7 +778,7 @@ fn is_deadline(reason: &str) -> bool {
 }
 
 /// Adds attempts that a total (`attempts: n`) proves beyond those that records show.
-fn add_missing(request: &mut RequestView, origin: Origin, told: u64) {
+fn add_missing(request: &mut RequestView, told: u64) {
     let seen = request.attempts.len() as u64;
     if told > seen {
         request.extra = Some(Bound::exact(told - seen));

@@ -34,7 +34,7 @@ fn read_file(scan: &mut Scan, found: &Found) -> io::Result<()> {
     input.seek(SeekFrom::Start(0))?;
     let written_at = found.metadata.modified().ok().map(Into::into);
     let id = begin(scan, &found.path, recognized.agent, recognized.view, found.metadata.len());
-    scan.states.insert(id, SourceState { written_at, writer_alive: None });
+    scan.states.insert(id, SourceState { written_at, ..SourceState::default() });
     decode(scan, id, recognized, input, found.metadata.len())
 }
 
@@ -60,7 +60,7 @@ fn database(
 ) -> io::Result<()> {
     let id = begin(scan, &found.path, agent, view, found.metadata.len());
     let written_at = found.metadata.modified().ok().map(Into::into);
-    scan.states.insert(id, SourceState { written_at, writer_alive: None });
+    scan.states.insert(id, SourceState { written_at, ..SourceState::default() });
     let result = open_database(&found.path).map_err(|error| error.to_string()).and_then(|opened| {
         decoder.rows(opened.connection(), &mut EngineSink { scan, id, view }).map_err(|error| error.to_string())
     });
