@@ -4,6 +4,7 @@
 //! the caller says ([`AsOf`]). Only this crate counts and classifies; every face reads its numbers from [`Run`] or
 //! [`Totals`].
 
+mod budget;
 mod cause;
 mod count;
 mod engine;
@@ -12,12 +13,15 @@ mod infer;
 mod join;
 mod judge;
 mod run;
+mod totals;
 mod view;
 pub mod words;
 
+pub use budget::{Budget, BudgetPolicy, BudgetState, Scope, WINDOWS};
 pub use count::{Bound, Count, Counts, Evidence};
 pub use explain::{Explanation, explain, summarize};
 pub use engine::{AsOf, Engine, SourceState};
 pub use judge::Failure;
 pub use retryscope_policy::Settings;
+pub use totals::{ATTEMPT_BUCKETS, DELAY_BUCKETS, Histogram, LATE_AFTER, Metric, Series, Totals};
 pub use run::{Attempt, Cause, LogicalRequest, RequestOutcome, Run, RunOutcome, Time, Turn};
