@@ -244,12 +244,12 @@ impl Reader<'_> {
     /// A number, a constant, or unquoted words up to the end of the entry.
     fn bare(&mut self) -> Value {
         let start = self.at;
-        let mut round = 0_usize;
+        let mut open = 0_usize;
         while let Some(byte) = self.peek() {
             match byte {
-                b'(' => round += 1,
-                b')' => round = round.saturating_sub(1),
-                b',' | b']' if round == 0 => break,
+                b'(' | b'[' => open += 1,
+                b',' | b']' if open == 0 => break,
+                b')' | b']' => open = open.saturating_sub(1),
                 b'{' | b'}' | b'\n' => break,
                 _ => {}
             }

@@ -250,8 +250,6 @@ const CODE_KEYS: &[&str] = &[
     ":exception-type",
     "exception",
     "exception_type",
-    "quotaid",
-    "quotametric",
     "finish_reason",
     "finishreason",
     "stop_reason",
@@ -369,7 +367,7 @@ mod tests {
     fn python_print_behind_a_sentence() {
         let text = "Error code: 503 - {'type': 'error', 'error': {'type': 'overloaded_error', 'message': None}}";
         let all = layers(None, Some(text));
-        assert_eq!(all.first().map(|layer| layer.codes.clone()), Some(vec!["error".into(), "overloaded_error".into()]));
+        assert_eq!(all.first().map(|layer| layer.codes.clone()), Some(vec!["overloaded_error".into(), "error".into()]));
         assert_eq!(all.last().and_then(|layer| layer.status), Some(503));
     }
 

@@ -36,7 +36,7 @@ const CUES: &[(&str, Cue)] = &[
     ("resets in", Cue::Before),
     ("reset in", Cue::Before),
     ("available in", Cue::Before),
-    ("try in", Cue::Before),
+    (" try in", Cue::Before),
     ("retry-after", Cue::HeaderName),
     ("retry_after", Cue::HeaderName),
     ("retrydelay", Cue::Before),
