@@ -12,6 +12,9 @@ mod html;
 mod lenient;
 mod status;
 
+use std::sync::OnceLock;
+
+use aho_corasick::AhoCorasick;
 use serde_json::Value;
 
 pub(crate) use fold::fold;
@@ -85,6 +88,12 @@ const CAUSE_MARKERS: &[&str] = &[
 
 /// Where a wrapper begins to speak again after the cause.
 const CAUSE_ENDS: &[&str] = &["Received Model Group", "Handle with `litellm", "Available Model Group"];
+
+/// `None` only if the words did not compile, which a test excludes.
+fn markers() -> Option<&'static AhoCorasick> {
+    static MARKERS: OnceLock<Option<AhoCorasick>> = OnceLock::new();
+    MARKERS.get_or_init(|| AhoCorasick::new(CAUSE_MARKERS).ok()).as_ref()
+}
 
 #[derive(Default)]
 struct Unwrapping {
@@ -273,7 +282,7 @@ const SILENT_KEYS: &[&str] = &[
 ];
 
 fn looks_wrapped(text: &str) -> bool {
-    text.contains(['{', '<']) || CAUSE_MARKERS.iter().any(|marker| text.contains(marker))
+    text.contains(['{', '<']) || markers().is_some_and(|markers| markers.is_match(text))
 }
 
 fn is_number(text: &str) -> bool {
@@ -338,13 +347,12 @@ fn take_headers(map: &serde_json::Map<String, Value>, layer: &mut Layer) {
 /// Splits a text into what the wrapper says and the cause that it names.
 fn split_at_cause(text: &str) -> Option<(&str, &str)> {
     // The last marker is the innermost one.
-    let (at, len) =
-        CAUSE_MARKERS.iter().filter_map(|marker| text.rfind(marker).map(|at| (at, marker.len()))).max()?;
-    let cause = text.get(at + len..)?;
+    let marker = markers()?.find_iter(text).last()?;
+    let cause = text.get(marker.end()..)?;
     let end = CAUSE_ENDS.iter().filter_map(|mark| cause.find(mark)).min().unwrap_or(cause.len());
     let cause = cause.get(..end)?.trim();
     let is_only_a_cut_object = cause.trim_matches(['{', '}', ' ', '.', ')']).is_empty();
-    (!is_only_a_cut_object).then_some((text.get(..at)?, cause))
+    (!is_only_a_cut_object).then_some((text.get(..marker.start())?, cause))
 }
 
 #[cfg(test)]

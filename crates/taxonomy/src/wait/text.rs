@@ -77,7 +77,7 @@ const ROUTER: &[&str] = &["no deployments available", "cooldown_list", "cooldown
 
 /// Returns the first wait that the provider states in folded `text`.
 pub(super) fn wait_in(text: &str) -> Option<Wait> {
-    if !text.bytes().any(|b| b.is_ascii_digit()) || ROUTER.iter().any(|word| text.contains(word)) {
+    if !text.bytes().any(|b| b.is_ascii_digit()) {
         return None;
     }
     let cues = automaton()?;
@@ -97,7 +97,7 @@ pub(super) fn wait_in(text: &str) -> Option<Wait> {
             break;
         }
     }
-    found
+    found.filter(|_| !ROUTER.iter().any(|word| text.contains(word)))
 }
 
 fn automaton() -> Option<&'static AhoCorasick> {
