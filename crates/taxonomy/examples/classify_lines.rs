@@ -19,6 +19,14 @@ struct Line {
     headers: Option<Map<String, Value>>,
 }
 
+/// Header values as texts, also where they were written as numbers.
+fn headers_of(line: &Line) -> Vec<(&str, String)> {
+    let pairs = line.headers.iter().flatten();
+    pairs
+        .map(|(name, value)| (name.as_str(), value.as_str().map_or_else(|| value.to_string(), str::to_owned)))
+        .collect()
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().collect();
     let option = |name: &str| args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1));
@@ -30,12 +38,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .lines()
         .map(|line| Ok(serde_json::from_str(&line?)?))
         .collect::<Result<Vec<Line>, Box<dyn std::error::Error>>>()?;
-    let headers: Vec<Vec<(&str, &str)>> = lines
+    let owned: Vec<Vec<(&str, String)>> = lines.iter().map(headers_of).collect();
+    let headers: Vec<Vec<(&str, &str)>> = owned
         .iter()
-        .map(|line| {
-            let pairs = line.headers.iter().flatten();
-            pairs.filter_map(|(name, value)| Some((name.as_str(), value.as_str()?))).collect()
-        })
+        .map(|pairs| pairs.iter().map(|(name, value)| (*name, value.as_str())).collect())
         .collect();
     let failures: Vec<Failure<'_>> = lines
         .iter()

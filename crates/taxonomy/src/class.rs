@@ -85,15 +85,9 @@ impl Class {
                 R::StreamCut,
             ],
             Self::Throttled => &[R::RateLimit, R::Rpm, R::Tpm, R::Concurrency, R::Capacity],
-            Self::Exhausted => &[
-                R::Quota,
-                R::Credit,
-                R::SpendCap,
-                R::UsageLimit,
-                R::DailyQuota,
-                R::FreeTier,
-                R::ZeroQuota,
-            ],
+            Self::Exhausted => {
+                &[R::Quota, R::Credit, R::SpendCap, R::UsageLimit, R::DailyQuota, R::FreeTier, R::ZeroQuota]
+            }
             Self::InvalidRequest => &[
                 R::BadRequest,
                 R::UnsupportedParam,

@@ -42,7 +42,10 @@ pub fn classify(failure: &Failure<'_>) -> Judgement {
     let status = statuses.iter().flatten().copied().find(|s| *s >= 400).or(failure.status);
     let verdict = matched.map_or_else(|| Verdict::unmatched(status), Verdict::of);
     let places = Places {
-        sentences: !matches!(verdict.class, Class::Auth | Class::InvalidRequest | Class::Content | Class::Cancelled),
+        sentences: !matches!(
+            verdict.class,
+            Class::Auth | Class::InvalidRequest | Class::Content | Class::Cancelled
+        ),
         plan_windows: verdict.class == Class::Exhausted,
     };
     let stated = wait::read(failure.headers, &layers, places, failure.now);
@@ -87,7 +90,13 @@ impl Verdict {
     fn unmatched(status: Option<u16>) -> Self {
         let is_client_error = status.is_some_and(|status| (400..500).contains(&status));
         let reason = if is_client_error { Reason::Unrecognized4xx } else { Reason::NoDetail };
-        Self { class: Class::Unknown, reason, retryable: !is_client_error, rule: "none", confidence: Confidence::Low }
+        Self {
+            class: Class::Unknown,
+            reason,
+            retryable: !is_client_error,
+            rule: "none",
+            confidence: Confidence::Low,
+        }
     }
 }
 
@@ -96,7 +105,9 @@ fn effective_statuses(layers: &[Layer], given: Option<u16>) -> Vec<Option<u16>> 
     let mut statuses = vec![given; layers.len()];
     for from_body in [true, false] {
         let mut outer = given;
-        for (layer, status) in layers.iter().zip(&mut statuses).rev().filter(|(layer, _)| layer.from_body == from_body) {
+        for (layer, status) in
+            layers.iter().zip(&mut statuses).rev().filter(|(layer, _)| layer.from_body == from_body)
+        {
             outer = layer.status.or(outer);
             *status = outer;
         }
@@ -131,7 +142,9 @@ fn is_retryable(verdict: &Verdict, stated: &Stated) -> bool {
     }
     match (verdict.class, stated.should_retry) {
         // The header speaks of sending the same again, which is not what helps, or not what is wanted, in these.
-        (Class::Exhausted | Class::Auth | Class::Cancelled | Class::TooLarge, _) | (_, None) => verdict.retryable,
+        (Class::Exhausted | Class::Auth | Class::Cancelled | Class::TooLarge, _) | (_, None) => {
+            verdict.retryable
+        }
         (_, Some(should_retry)) => should_retry,
     }
 }

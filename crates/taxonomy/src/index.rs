@@ -96,7 +96,8 @@ impl Index {
             for (row_at, row) in table.rows.iter().enumerate() {
                 let at = rows.len();
                 let code: Vec<_> = row.code.iter().map(|code| patterns.code(code)).collect();
-                let mut phrases = |list: &[String]| list.iter().map(|p| patterns.phrase(p)).collect::<Vec<_>>();
+                let mut phrases =
+                    |list: &[String]| list.iter().map(|p| patterns.phrase(p)).collect::<Vec<_>>();
                 let (any, all, none) = (phrases(&row.any), phrases(&row.all), phrases(&row.none));
                 let triggers = [&code, &any, &all].into_iter().find(|list| !list.is_empty());
                 let rank = match (triggers, row.header.is_empty()) {
@@ -106,8 +107,14 @@ impl Index {
                 };
                 match triggers {
                     // `all` needs every phrase, so the first of them is trigger enough.
-                    Some(list) if code.is_empty() && any.is_empty() => patterns.trigger(list.first().copied(), at),
-                    Some(list) => list.iter().for_each(|&pattern| patterns.trigger(Some(pattern), at)),
+                    Some(list) if code.is_empty() && any.is_empty() => {
+                        patterns.trigger(list.first().copied(), at);
+                    }
+                    Some(list) => {
+                        for &pattern in list {
+                            patterns.trigger(Some(pattern), at);
+                        }
+                    }
                     None if row.header.is_empty() => by_status.push(at),
                     None => by_header.push(at),
                 }
@@ -143,20 +150,18 @@ impl Index {
         &self.tables
     }
 
-    /// Returns the table of a provider by any of its names; `None` for a name that no table claims.
+    /// Returns the table of a provider by any of its names; `None` for a name that no table claims. Shared tables are
+    /// no provider's.
     pub(crate) fn find(&self, provider: &str) -> Option<usize> {
         let name = provider.trim().to_lowercase().replace([' ', '_'], "-");
-        self.names.get(name.as_str()).copied().filter(|&at| self.tables.get(at).is_some_and(|t| !t.shared)).or_else(
-            || {
-                // Host names and compound names ("openrouter/free", "amazon-bedrock-eu") hold the plain one.
-                let hints = self.hints.as_ref()?;
-                let by_hint =
-                    hints.find_iter(&name).find_map(|hit| self.hint_tables.get(hit.pattern().as_usize()).copied());
-                by_hint.or_else(|| {
-                    name.split(['/', ':', '.', '-', '(', ')']).find_map(|part| self.names.get(part).copied())
-                })
-            },
-        )
+        let owned = |at: usize| self.tables.get(at).is_some_and(|table| !table.shared).then_some(at);
+        let plain = |name: &str| self.names.get(name).copied().and_then(owned);
+        // Host names and compound names ("openrouter/free", "amazon-bedrock-eu") hold the plain one.
+        let hinted = || {
+            let mut hits = self.hints.as_ref()?.find_iter(&name);
+            hits.find_map(|hit| self.hint_tables.get(hit.pattern().as_usize()).copied().and_then(owned))
+        };
+        plain(&name).or_else(hinted).or_else(|| name.split(['/', ':', '.', '-', '(', ')']).find_map(plain))
     }
 
     /// Returns the tables that apply to a failure, in order.
@@ -166,7 +171,8 @@ impl Index {
         let mut chain = Chain::new();
         if gateway {
             let hints = self.hints.iter();
-            let found = hints.flat_map(|hints| texts.into_iter().flatten().flat_map(|text| hints.find_iter(text)));
+            let found =
+                hints.flat_map(|hints| texts.into_iter().flatten().flat_map(|text| hints.find_iter(text)));
             for hit in found {
                 if let Some(&table) = self.hint_tables.get(hit.pattern().as_usize()) {
                     // A gateway names itself in its own texts; what it names beside that is the upstream.
@@ -213,7 +219,9 @@ impl Index {
         let matching = by_word
             .chain(by_header.iter().copied())
             .filter_map(|at| self.rows.get(at).map(|row| (at, row)))
-            .filter_map(|(at, row)| chain.iter().position(|&t| t == row.table).map(|order| (row.rank, order, at)))
+            .filter_map(|(at, row)| {
+                chain.iter().position(|&t| t == row.table).map(|order| (row.rank, order, at))
+            })
             .filter(|&(_, _, at)| self.holds(at, &hits, status, headers));
         matching.min().and_then(|(_, _, at)| self.matched(at))
     }
@@ -241,7 +249,8 @@ impl Index {
     fn holds(&self, at: usize, hits: &Hits, status: Option<u16>, headers: &[(&str, &str)]) -> bool {
         let Some(compiled) = self.rows.get(at) else { return false };
         let Some(row) = self.row(compiled) else { return false };
-        let one_of = |wanted: &[usize], found: &[usize]| wanted.is_empty() || wanted.iter().any(|p| found.contains(p));
+        let one_of =
+            |wanted: &[usize], found: &[usize]| wanted.is_empty() || wanted.iter().any(|p| found.contains(p));
         one_of(&compiled.code, &hits.codes)
             && one_of(&compiled.any, &hits.phrases)
             && compiled.all.iter().all(|p| hits.phrases.contains(p))
@@ -336,7 +345,9 @@ impl<'a> Around<'a> {
 
     /// A phrase that begins or ends with a digit must not cut a longer number in two.
     fn splits_no_number(&self) -> bool {
-        let cuts = |edge: Option<char>, beside: char| edge.is_some_and(|c| c.is_ascii_digit()) && beside.is_ascii_digit();
+        let cuts = |edge: Option<char>, beside: char| {
+            edge.is_some_and(|c| c.is_ascii_digit()) && beside.is_ascii_digit()
+        };
         !cuts(self.hit.chars().next(), self.previous()) && !cuts(self.hit.chars().next_back(), self.next())
     }
 
@@ -349,7 +360,8 @@ impl<'a> Around<'a> {
             CodeForm::Identifier => true,
             CodeForm::FieldOnly => false,
             CodeForm::Number => {
-                let bracketed = matches!(self.previous(), '(' | '[' | '（') && matches!(self.next(), ')' | ']' | '）');
+                let bracketed =
+                    matches!(self.previous(), '(' | '[' | '（') && matches!(self.next(), ')' | ']' | '）');
                 let lead = self.before.trim_end_matches([' ', ':', '=', '"', '\'']);
                 bracketed || lead.ends_with("code") || lead.ends_with("错误码") || lead.ends_with("type")
             }
@@ -401,7 +413,8 @@ fn form_of(code: &str) -> CodeForm {
     if code.bytes().all(|b| b.is_ascii_digit()) {
         return CodeForm::Number;
     }
-    let inner_capital = code.chars().zip(code.chars().skip(1)).any(|(a, b)| a.is_lowercase() && b.is_uppercase());
+    let inner_capital =
+        code.chars().zip(code.chars().skip(1)).any(|(a, b)| a.is_lowercase() && b.is_uppercase());
     if code.contains(['_', '.']) || inner_capital { CodeForm::Identifier } else { CodeForm::FieldOnly }
 }
 

@@ -22,7 +22,9 @@ fn numbers_in_prose_are_no_status() {
 
 #[test]
 fn a_plan_of_the_client_is_no_wait() {
-    for text in ["503 Overloaded · Retrying in 4s", "503 busy, will retry in 9s", "503 {\"totalRetryDelay\": 787}"] {
+    for text in
+        ["503 Overloaded · Retrying in 4s", "503 busy, will retry in 9s", "503 {\"totalRetryDelay\": 787}"]
+    {
         assert_eq!(judge("anthropic", None, text).retry_after_ms, None, "{text}");
     }
     let text = "model x [503] (reset after 27s)";
@@ -42,9 +44,21 @@ fn words_about_retrying_do_not_steer() {
 
 #[test]
 fn tokens_by_the_minute_are_no_context_overflow() {
-    check("bedrock", None, "Too many tokens, please wait before trying again.", Class::Throttled, Reason::Tpm);
+    check(
+        "bedrock",
+        None,
+        "Too many tokens, please wait before trying again.",
+        Class::Throttled,
+        Reason::Tpm,
+    );
     check("x", Some(429), "Tokens per minute limit exceeded", Class::Throttled, Reason::Tpm);
-    check("x", Some(413), "Request too large for m: tokens per minute, Limit 1, Requested 2", Class::TooLarge, Reason::TpmRequest);
+    check(
+        "x",
+        Some(413),
+        "Request too large for m: tokens per minute, Limit 1, Requested 2",
+        Class::TooLarge,
+        Reason::TpmRequest,
+    );
 }
 
 #[test]
@@ -58,22 +72,37 @@ fn the_same_words_mean_what_their_provider_means() {
 
 #[test]
 fn a_wrapper_does_not_outvote_the_cause() {
-    let text = r#"All accounts exhausted. Last error: HTTP 503: {"error":{"code":503,"message":"overloaded"}}"#;
+    let text =
+        r#"All accounts exhausted. Last error: HTTP 503: {"error":{"code":503,"message":"overloaded"}}"#;
     check("x", Some(429), text, Class::Transient, Reason::Overloaded);
-    let text = "litellm.RateLimitError: OpenAIException - You exceeded your current quota. Received Model Group=a";
+    let text =
+        "litellm.RateLimitError: OpenAIException - You exceeded your current quota. Received Model Group=a";
     check("litellm", Some(429), text, Class::Exhausted, Reason::Quota);
 }
 
 #[test]
 fn the_words_of_a_cut_stream_are_no_abort() {
-    check("x", None, "TypeError: terminated at Fetch.onAborted (node:internal)", Class::Transient, Reason::StreamCut);
+    check(
+        "x",
+        None,
+        "TypeError: terminated at Fetch.onAborted (node:internal)",
+        Class::Transient,
+        Reason::StreamCut,
+    );
     check("x", None, "AbortError: This operation was aborted", Class::Cancelled, Reason::Abort);
 }
 
 #[test]
 fn links_are_no_words() {
-    let text = "Odd thing, see https://example.com/docs/rate-limits/insufficient-balance and /overloaded.html";
-    check("x", Some(400), "Odd, see https://example.com/rate-limits", Class::InvalidRequest, Reason::BadRequest);
+    let text =
+        "Odd thing, see https://example.com/docs/rate-limits/insufficient-balance and /overloaded.html";
+    check(
+        "x",
+        Some(400),
+        "Odd, see https://example.com/rate-limits",
+        Class::InvalidRequest,
+        Reason::BadRequest,
+    );
     assert_ne!(judge("x", Some(400), text).class, Class::Throttled);
 }
 
@@ -81,7 +110,12 @@ fn links_are_no_words() {
 fn should_retry_wins_over_the_status_but_not_over_an_empty_account() {
     let judge = |status, message, value| {
         let headers = [("X-Should-Retry", value)];
-        classify(&Failure { status: Some(status), headers: &headers, message: Some(message), ..Failure::default() })
+        classify(&Failure {
+            status: Some(status),
+            headers: &headers,
+            message: Some(message),
+            ..Failure::default()
+        })
     };
     assert!(!judge(500, "Internal server error", "false").retryable);
     assert!(judge(400, "something odd", "true").retryable);

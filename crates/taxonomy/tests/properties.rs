@@ -7,11 +7,49 @@ use retryscope_taxonomy::{Class, Failure, Judgement, classify};
 /// Pieces that steer the unwrapping and the waits, to get deeper than random letters do.
 fn piece() -> impl Strategy<Value = String> {
     let pieces = [
-        "{", "}", "[", "]", "\"", "'", ":", ",", "\\", "\\u00", "\\x", "b'", "{\"error\":", "'message': '", "429 ",
-        "Error code: 503 - ", "litellm.X: YException - ", "last error: ", "<html><title>", "</script", "<style>",
-        "try again in ", "5 days ", "1.", "999999999999999999999", "ms", "s", "|", "usage limit reached|",
-        "rate limit", "insufficient_quota", "(1302)", "余额不足", "后重试", "2026-08-06 20:06:00 重置", "\u{1}", "\n",
-        "overloaded", "https://", "{\"retryDelay\":\"", "prompt is too long", "Retrying in 4s", "per day",
+        "{",
+        "}",
+        "[",
+        "]",
+        "\"",
+        "'",
+        ":",
+        ",",
+        "\\",
+        "\\u00",
+        "\\x",
+        "b'",
+        "{\"error\":",
+        "'message': '",
+        "429 ",
+        "Error code: 503 - ",
+        "litellm.X: YException - ",
+        "last error: ",
+        "<html><title>",
+        "</script",
+        "<style>",
+        "try again in ",
+        "5 days ",
+        "1.",
+        "999999999999999999999",
+        "ms",
+        "s",
+        "|",
+        "usage limit reached|",
+        "rate limit",
+        "insufficient_quota",
+        "(1302)",
+        "余额不足",
+        "后重试",
+        "2026-08-06 20:06:00 重置",
+        "\u{1}",
+        "\n",
+        "overloaded",
+        "https://",
+        "{\"retryDelay\":\"",
+        "prompt is too long",
+        "Retrying in 4s",
+        "per day",
     ];
     prop_oneof![3 => prop::sample::select(pieces.to_vec()).prop_map(str::to_owned), 1 => any::<String>()]
 }
@@ -82,7 +120,9 @@ proptest! {
 
 #[test]
 fn deep_and_long_input_is_bounded() {
-    for text in ["{\"a\":".repeat(100_000), "[".repeat(300_000), "'".repeat(200_000), "last error: ".repeat(50_000)] {
+    for text in
+        ["{\"a\":".repeat(100_000), "[".repeat(300_000), "'".repeat(200_000), "last error: ".repeat(50_000)]
+    {
         classify(&Failure { body: Some(&text), message: Some(&text), ..Failure::default() });
     }
 }

@@ -6,7 +6,9 @@ fn judge(table: &Table, sample: &Sample) -> retryscope_taxonomy::Judgement {
     let headers: Vec<(&str, &str)> = sample
         .headers
         .iter()
-        .map(|line| line.split_once(':').map(|(name, value)| (name.trim(), value.trim())).expect("name: value"))
+        .map(|line| {
+            line.split_once(':').map(|(name, value)| (name.trim(), value.trim())).expect("name: value")
+        })
         .collect();
     let own = (!table.shared).then_some(table.name.as_str());
     classify(&Failure {
@@ -59,11 +61,26 @@ fn every_row_is_complete() {
             assert!(ids.insert(&row.id), "{rule} is there twice");
             assert!(row.class.reasons().contains(&row.reason), "{rule}: {} is no {}", row.reason, row.class);
             assert!(!row.sample.is_empty(), "{rule} has no sample");
-            assert!(["[S]", "[D]", "[U]", "[K]"].iter().any(|mark| row.source.starts_with(mark)), "{rule}: source");
-            assert!(!(row.class == Class::Exhausted && row.retryable == Some(true)), "{rule} retries an empty account");
+            assert!(
+                ["[S]", "[D]", "[U]", "[K]"].iter().any(|mark| row.source.starts_with(mark)),
+                "{rule}: source"
+            );
+            assert!(
+                !(row.class == Class::Exhausted && row.retryable == Some(true)),
+                "{rule} retries an empty account"
+            );
         }
         for parent in &table.inherits {
             assert!(export().tables.iter().any(|other| &other.name == parent), "{}: {parent}", table.name);
         }
     }
+}
+
+#[test]
+fn the_export_is_whole() {
+    let json = serde_json::to_value(export()).expect("plain data");
+    assert_eq!(json["version"], retryscope_taxonomy::version());
+    assert_eq!(json["classes"].as_array().map(Vec::len), Some(Class::ALL.len()));
+    let tables: Vec<Table> = serde_json::from_value(json["tables"].clone()).expect("the same shape");
+    assert_eq!(tables, export().tables);
 }

@@ -8,12 +8,12 @@ pub(crate) fn fold(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
-        if first == 'h' || first == 'H' {
-            if let Some(after) = skip_url(rest) {
-                push(&mut out, ' ');
-                rest = after;
-                continue;
-            }
+        if matches!(first, 'h' | 'H')
+            && let Some(after) = skip_url(rest)
+        {
+            push(&mut out, ' ');
+            rest = after;
+            continue;
         }
         let mut taken = first.len_utf8();
         match first {
@@ -64,7 +64,11 @@ fn skip_url(text: &str) -> Option<&str> {
         .find(|scheme| text.get(..scheme.len()).is_some_and(|head| head.eq_ignore_ascii_case(scheme)))
         .and_then(|scheme| text.get(scheme.len()..))?;
     let end = after
-        .find(|c: char| c.is_whitespace() || !c.is_ascii() || matches!(c, '"' | '\'' | ')' | '>' | '<' | '}' | ']' | ',' | '`' | '\\'))
+        .find(|c: char| {
+            c.is_whitespace()
+                || !c.is_ascii()
+                || matches!(c, '"' | '\'' | ')' | '>' | '<' | '}' | ']' | ',' | '`' | '\\')
+        })
         .unwrap_or(after.len());
     after.get(end..)
 }

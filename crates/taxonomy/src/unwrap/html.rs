@@ -5,7 +5,9 @@
 /// Returns whether `text` is, or holds, an HTML page.
 pub(super) fn is_html(text: &str) -> bool {
     text.contains('<')
-        && ["<html", "<HTML", "<!doctype html", "<!DOCTYPE html", "<title>", "<h1>"].iter().any(|tag| text.contains(tag))
+        && ["<html", "<HTML", "<!doctype html", "<!DOCTYPE html", "<title>", "<h1>"]
+            .iter()
+            .any(|tag| text.contains(tag))
 }
 
 /// Returns the text of the page without tags, scripts and styles, the title first (it comes first in a page).

@@ -198,12 +198,12 @@ impl Reader<'_> {
 
     fn escape(&mut self, out: &mut String, raw: &mut Vec<u8>) {
         let kind = self.peek_at(1);
-        if kind == Some(b'x') {
-            if let Some(byte) = self.hex(2, 2).and_then(|code| u8::try_from(code).ok()) {
-                raw.push(byte);
-                self.at += 4;
-                return;
-            }
+        if kind == Some(b'x')
+            && let Some(byte) = self.hex(2, 2).and_then(|code| u8::try_from(code).ok())
+        {
+            raw.push(byte);
+            self.at += 4;
+            return;
         }
         flush_bytes(raw, out, true);
         match kind {
@@ -217,8 +217,8 @@ impl Reader<'_> {
                         .then(|| self.hex(8, 4))
                         .flatten()
                         .filter(|low| (0xDC00..0xE000).contains(low));
-                    let joined =
-                        low.and_then(|low| char::from_u32(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00)));
+                    let joined = low
+                        .and_then(|low| char::from_u32(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00)));
                     out.push(joined.unwrap_or(char::REPLACEMENT_CHARACTER));
                     self.at += if low.is_some() { 12 } else { 6 };
                 }
@@ -302,12 +302,18 @@ mod tests {
     #[test]
     fn reads_python_and_javascript_prints() {
         check("{'a': None, 'b': True, 'c': b'\\xe4\\xbd\\xa0'}", Some(&json!({"a":null,"b":true,"c":"你"})));
-        check("{ ok: false, error: Error [E]: gone (a, b), n: 2 }", Some(&json!({"ok":false,"error":"Error [E]: gone (a, b)","n":2})));
+        check(
+            "{ ok: false, error: Error [E]: gone (a, b), n: 2 }",
+            Some(&json!({"ok":false,"error":"Error [E]: gone (a, b)","n":2})),
+        );
     }
 
     #[test]
     fn keeps_what_a_cut_text_had() {
-        check(r#"{"error":{"code":429,"message":"too ma"#, Some(&json!({"error":{"code":429,"message":"too ma"}})));
+        check(
+            r#"{"error":{"code":429,"message":"too ma"#,
+            Some(&json!({"error":{"code":429,"message":"too ma"}})),
+        );
     }
 
     #[test]

@@ -271,14 +271,44 @@ const CODE_KEYS: &[&str] = &[
 ];
 
 /// Fields that hold what the upstream said.
-const CAUSE_KEYS: &[&str] = &["raw", "cause", "original_error", "upstream_error", "upstreambody", "inner", "body"];
+const CAUSE_KEYS: &[&str] =
+    &["raw", "cause", "original_error", "upstream_error", "upstreambody", "inner", "body"];
 
 /// Fields that name things or repeat the request: their words are no evidence.
 const SILENT_KEYS: &[&str] = &[
-    "request_id", "requestid", "id", "url", "documentation_url", "help", "doc_url", "input", "prompt", "content",
-    "delta", "arguments", "instructions", "tools", "messages", "model", "param", "stack", "user_id", "object",
-    "plan_type", "provider_name", "timestamp", "domain", "service", "@type", "$fault", "link", "links", "text",
-    "description", "cf-ray", "date",
+    "request_id",
+    "requestid",
+    "id",
+    "url",
+    "documentation_url",
+    "help",
+    "doc_url",
+    "input",
+    "prompt",
+    "content",
+    "delta",
+    "arguments",
+    "instructions",
+    "tools",
+    "messages",
+    "model",
+    "param",
+    "stack",
+    "user_id",
+    "object",
+    "plan_type",
+    "provider_name",
+    "timestamp",
+    "domain",
+    "service",
+    "@type",
+    "$fault",
+    "link",
+    "links",
+    "text",
+    "description",
+    "cf-ray",
+    "date",
 ];
 
 fn looks_wrapped(text: &str) -> bool {
@@ -293,7 +323,10 @@ fn is_wait_field(name: &str) -> bool {
     name.contains("retry_after")
         || name.contains("retryafter")
         || name.contains("retry-after")
-        || matches!(name, "retrydelay" | "resets_in_seconds" | "resets_at" | "reset_at" | "quotaresettimestamp")
+        || matches!(
+            name,
+            "retrydelay" | "resets_in_seconds" | "resets_at" | "reset_at" | "quotaresettimestamp"
+        )
         || name.starts_with("x-ratelimit-reset")
         || name.starts_with("x-codex-")
         || name.starts_with("anthropic-ratelimit-")
@@ -373,9 +406,13 @@ mod tests {
 
     #[test]
     fn python_print_behind_a_sentence() {
-        let text = "Error code: 503 - {'type': 'error', 'error': {'type': 'overloaded_error', 'message': None}}";
+        let text =
+            "Error code: 503 - {'type': 'error', 'error': {'type': 'overloaded_error', 'message': None}}";
         let all = layers(None, Some(text));
-        assert_eq!(all.first().map(|layer| layer.codes.clone()), Some(vec!["overloaded_error".into(), "error".into()]));
+        assert_eq!(
+            all.first().map(|layer| layer.codes.clone()),
+            Some(vec!["overloaded_error".into(), "error".into()])
+        );
         assert_eq!(all.last().and_then(|layer| layer.status), Some(503));
     }
 
@@ -396,6 +433,8 @@ mod tests {
     #[test]
     fn long_text_keeps_its_end() {
         let body = format!("{}\ndata: {{\"error\":{{\"type\":\"overloaded_error\"}}}}", "x".repeat(200_000));
-        assert!(layers(Some(&body), None).iter().any(|layer| layer.codes.iter().any(|c| c == "overloaded_error")));
+        assert!(
+            layers(Some(&body), None).iter().any(|layer| layer.codes.iter().any(|c| c == "overloaded_error"))
+        );
     }
 }

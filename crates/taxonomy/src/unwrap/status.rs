@@ -21,6 +21,7 @@ const BEFORE: &[&str] = &[
     "response code",
     "error",
     "code",
+    "request failed",
     "returned",
     "responded with",
     "状态码",
@@ -88,10 +89,9 @@ fn digits_end(bytes: &[u8], from: usize) -> usize {
 
 /// "1,500", "5.500", "x500", "500ms" and "a-503" are parts of something else.
 fn touches_number(bytes: &[u8], start: usize, end: usize) -> bool {
-    let joined_before = start
-        .checked_sub(1)
-        .and_then(|at| bytes.get(at))
-        .is_some_and(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b',' | b'-' | b'_' | b'/' | b'$' | b'#'));
+    let joined_before = start.checked_sub(1).and_then(|at| bytes.get(at)).is_some_and(|b| {
+        b.is_ascii_alphanumeric() || matches!(b, b'.' | b',' | b'-' | b'_' | b'/' | b'$' | b'#')
+    });
     let next = bytes.get(end).copied();
     let joined_after = match next {
         Some(b'.' | b',' | b':') => bytes.get(end + 1).is_some_and(u8::is_ascii_digit),
@@ -106,10 +106,16 @@ fn has_cue(before: &str, after: &str) -> bool {
     let lead = before.trim_end_matches(bare);
     // Brackets count as a cue of their own only when they close right after the number.
     let closes = after.trim_start().starts_with([')', ']', '）']);
-    if lead.ends_with(['(', '[', '（']) && (closes || follows(lead.trim_end_matches(['(', '[', '（', ' ']))) {
+    if lead.ends_with(['(', '[', '（']) && (closes || follows(lead.trim_end_matches(['(', '[', '（', ' '])))
+    {
         return true;
     }
-    if follows(lead) || starts_with_any(after.trim_start_matches([' ', ':', '-', '|', ',']), AFTER) {
+    // An object right behind is the body of that answer.
+    let holds_body = after.trim_start_matches([' ', ':', '-']).starts_with('{');
+    if holds_body
+        || follows(lead)
+        || starts_with_any(after.trim_start_matches([' ', ':', '-', '|', ',']), AFTER)
+    {
         return true;
     }
     lead.chars().all(|c| !c.is_alphanumeric()) && leads_a_sentence(after)
@@ -128,7 +134,9 @@ fn follows(lead: &str) -> bool {
 }
 
 fn starts_with_any(text: &str, phrases: &[&str]) -> bool {
-    phrases.iter().any(|phrase| text.get(..phrase.len()).is_some_and(|head| head.eq_ignore_ascii_case(phrase)))
+    phrases
+        .iter()
+        .any(|phrase| text.get(..phrase.len()).is_some_and(|head| head.eq_ignore_ascii_case(phrase)))
 }
 
 /// "429 Too many ...", "503: {..", "500，upstream" - but not "500 requests per minute".
@@ -145,8 +153,19 @@ fn leads_a_sentence(after: &str) -> bool {
 }
 
 /// Words with which providers begin a lower-case message after the status.
-const LOWER_CASE_LEADS: &[&str] =
-    &["rate", "too many", "quota", "insufficient", "invalid", "model", "upstream", "the ", "litellm", "openai", "your"];
+const LOWER_CASE_LEADS: &[&str] = &[
+    "rate",
+    "too many",
+    "quota",
+    "insufficient",
+    "invalid",
+    "model",
+    "upstream",
+    "the ",
+    "litellm",
+    "openai",
+    "your",
+];
 
 #[cfg(test)]
 mod tests {

@@ -15,7 +15,7 @@ pub(super) struct Wait {
 impl Wait {
     pub(super) fn from_nanos(nanos: u128) -> Option<Self> {
         let ms = u64::try_from(nanos.div_ceil(1_000_000)).ok().filter(|ms| *ms <= LONGEST_MS)?;
-        Some(Self { ms, fine: nanos % 1_000_000_000 != 0 })
+        Some(Self { ms, fine: !nanos.is_multiple_of(SECOND) })
     }
 }
 
@@ -124,7 +124,8 @@ pub(super) fn parse_whole(text: &str, unit_ms: u128) -> Option<Wait> {
 /// Reads a bare number of seconds at the start of `text`, one that no unit or date follows.
 pub(super) fn parse_bare_seconds(text: &str) -> Option<Wait> {
     let (number, after) = decimal(text.trim_start())?;
-    let ends = after.chars().next().is_none_or(|c| !c.is_alphanumeric() && !matches!(c, '-' | ':' | '/' | '%'));
+    let ends =
+        after.chars().next().is_none_or(|c| !c.is_alphanumeric() && !matches!(c, '-' | ':' | '/' | '%'));
     if ends { Wait::from_nanos(number.checked_mul(SECOND)? / SCALE) } else { None }
 }
 
@@ -157,12 +158,16 @@ fn digits(text: &str) -> usize {
 
 fn unit(text: &str) -> Option<(u128, &str)> {
     let text = text.trim_start().trim_start_matches('个');
-    UNITS.iter().filter_map(|&(name, nanos)| {
-        let rest = text.strip_prefix(name)?;
-        // "5 msgs" is no five minutes; "1m2s" goes on with a digit.
-        let whole_word = !name.is_ascii() || !rest.starts_with(|c: char| c.is_ascii_alphabetic());
-        whole_word.then_some((name.len(), nanos, rest))
-    }).max_by_key(|(len, _, _)| *len).map(|(_, nanos, rest)| (nanos, rest))
+    UNITS
+        .iter()
+        .filter_map(|&(name, nanos)| {
+            let rest = text.strip_prefix(name)?;
+            // "5 msgs" is no five minutes; "1m2s" goes on with a digit.
+            let whole_word = !name.is_ascii() || !rest.starts_with(|c: char| c.is_ascii_alphabetic());
+            whole_word.then_some((name.len(), nanos, rest))
+        })
+        .max_by_key(|(len, _, _)| *len)
+        .map(|(_, nanos, rest)| (nanos, rest))
 }
 
 #[cfg(test)]

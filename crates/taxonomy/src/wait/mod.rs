@@ -45,7 +45,8 @@ pub(crate) fn read(
         .and_then(|value| duration::parse_whole(value, 1))
         .or_else(|| named.get("retry-after").and_then(|value| retry_after(value, base)));
     let field = field_wait(layers);
-    let sentence = places.sentences.then(|| layers.iter().find_map(|layer| text::wait_in(&layer.text))).flatten();
+    let sentence =
+        places.sentences.then(|| layers.iter().find_map(|layer| text::wait_in(&layer.text))).flatten();
     let window = places.plan_windows.then(|| codex_window(&named)).flatten();
 
     let wait = finest([header, field, sentence, window]);
@@ -116,7 +117,8 @@ fn field_wait(layers: &[Layer]) -> Option<Wait> {
 /// The used-up window of a plan; with both used up, the one that lasts longer.
 fn codex_window(named: &Named<'_>) -> Option<Wait> {
     let wait = |window: &str, only_used_up: bool| {
-        let used = named.get(&format!("x-codex-{window}-used-percent")).and_then(|v| v.trim().parse::<f64>().ok());
+        let used =
+            named.get(&format!("x-codex-{window}-used-percent")).and_then(|v| v.trim().parse::<f64>().ok());
         let counts = !only_used_up || used.is_some_and(|percent| percent >= 100.0);
         let seconds = named.get(&format!("x-codex-{window}-reset-after-seconds"));
         if counts { duration::parse_whole(seconds?, 1_000) } else { None }
@@ -128,7 +130,8 @@ fn codex_window(named: &Named<'_>) -> Option<Wait> {
 /// A reset time stated as such.
 fn stated_reset(named: &Named<'_>, layers: &[Layer]) -> Option<DateTime<Utc>> {
     let fields = layers.iter().flat_map(|layer| &layer.fields);
-    let mut stated = fields.filter(|(name, _)| matches!(name.as_str(), "resets_at" | "reset_at" | "quotaresettimestamp"));
+    let mut stated =
+        fields.filter(|(name, _)| matches!(name.as_str(), "resets_at" | "reset_at" | "quotaresettimestamp"));
     stated
         .find_map(|(_, value)| moment(value))
         .or_else(|| layers.iter().find_map(|layer| text::reset_in(&layer.text)))
@@ -216,7 +219,12 @@ mod tests {
 
     #[test]
     fn buckets_are_no_waits() {
-        check(&[("anthropic-ratelimit-tokens-reset", "2026-01-01T00:00:10Z")], None, None, Some(1_767_225_610));
+        check(
+            &[("anthropic-ratelimit-tokens-reset", "2026-01-01T00:00:10Z")],
+            None,
+            None,
+            Some(1_767_225_610),
+        );
         check(
             &[("x-ratelimit-reset-tokens", "1m0.052s"), ("date", "Thu, 01 Jan 2026 00:00:00 GMT")],
             None,

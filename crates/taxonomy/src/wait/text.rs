@@ -35,6 +35,7 @@ const CUES: &[(&str, Cue)] = &[
     ("wait for", Cue::Before),
     ("resets in", Cue::Before),
     ("reset in", Cue::Before),
+    ("quota will reset after", Cue::Before),
     ("available in", Cue::Before),
     (" try in", Cue::Before),
     ("retry-after", Cue::HeaderName),
@@ -67,13 +68,16 @@ const AGAIN: &[&str] =
     &["erneut", "wieder", "noch einmal", "réessay", "reessay", "de nuevo", "reintent", "novamente", "riprov"];
 
 /// Words between the cue and the number.
-const FILLERS: &[&str] = &["about ", "approximately ", "at least ", "another ", "approx. ", "up to ", "for ", "~", "约"];
+const FILLERS: &[&str] =
+    &["about ", "approximately ", "at least ", "another ", "approx. ", "up to ", "for ", "~", "约"];
 
 /// What in front of a cue makes it somebody's plan.
-const PLAN_BEFORE: &[&str] = &["will ", "next ", "auto ", "auto-", "automatically ", "going to ", "client ", "to ", "shall "];
+const PLAN_BEFORE: &[&str] =
+    &["will ", "next ", "auto ", "auto-", "automatically ", "going to ", "client ", "to ", "shall "];
 
 /// What anywhere in the text says that a router speaks of its own cool-down.
-const ROUTER: &[&str] = &["no deployments available", "cooldown_list", "cooldown", "cool-down", "cooling down"];
+const ROUTER: &[&str] =
+    &["no deployments available", "cooldown_list", "cooldown", "cool-down", "cooling down"];
 
 /// Returns the first wait that the provider states in folded `text`.
 pub(super) fn wait_in(text: &str) -> Option<Wait> {
@@ -133,7 +137,9 @@ fn is_counted_attempt(before: &str, after: &str) -> bool {
 
 /// The duration that ends where `text` ends, as in "请 2 分钟" before "后重试".
 fn duration_at_end(text: &str) -> Option<Wait> {
-    let is_part = |c: char| c.is_ascii_digit() || matches!(c, '.' | ' ') || "毫秒钟分鐘小时時間天日个초분시간일ミリ".contains(c);
+    let is_part = |c: char| {
+        c.is_ascii_digit() || matches!(c, '.' | ' ') || "毫秒钟分鐘小时時間天日个초분시간일ミリ".contains(c)
+    };
     let start = text.char_indices().rev().take_while(|(_, c)| is_part(*c)).last().map(|(at, _)| at)?;
     let run = text.get(start..)?;
     let number = run.find(|c: char| c.is_ascii_digit())?;
@@ -155,22 +161,32 @@ fn epoch_behind_bar(text: &str) -> Option<DateTime<Utc>> {
     super::epoch(tail.get(..len)?)
 }
 
-/// "将在 2026-08-06 20:06:00 重置", which the one provider that writes so means as Chinese time.
+/// "resets at 2026-05-01T10:00:00+08:00", and "将在 2026-08-06 20:06:00 重置", which the one provider that writes so
+/// means as Chinese time. Without a zone, and in no other language, the time is not taken.
 fn dated_reset(text: &str) -> Option<DateTime<Utc>> {
-    let marker = text.find("重置").or_else(|| text.find("reset at"))?;
-    let is_chinese = text.get(marker..)?.starts_with("重置");
-    let near = if is_chinese { text.get(..marker)? } else { text.get(marker..)? };
-    let start = near.char_indices().find(|(at, c)| {
-        c.is_ascii_digit() && near.get(*at..*at + 19).is_some_and(|s| s.as_bytes().get(4) == Some(&b'-'))
-    })?;
-    let stamp = near.get(start.0..start.0 + 19)?.replace('t', " ");
-    let local = NaiveDateTime::parse_from_str(&stamp, "%Y-%m-%d %H:%M:%S").ok()?;
-    let is_utc = near.get(start.0 + 19..).is_some_and(|rest| rest.starts_with('z') || rest.starts_with(" utc"));
-    if is_utc {
-        return Some(local.and_utc());
+    if let Some(marker) = text.find("重置") {
+        let (stamp, _) = stamp_in(text.get(..marker)?)?;
+        let zone = FixedOffset::east_opt(8 * 3600)?;
+        return zone.from_local_datetime(&stamp).single().map(|time| time.with_timezone(&Utc));
     }
-    let zone = FixedOffset::east_opt(8 * 3600).filter(|_| is_chinese)?;
-    zone.from_local_datetime(&local).single().map(|time| time.with_timezone(&Utc))
+    let marker =
+        ["reset at", "resets at", "resets on", "reset on"].iter().find_map(|words| text.find(words))?;
+    let (stamp, rest) = stamp_in(text.get(marker..)?)?;
+    if rest.starts_with('z') || rest.starts_with(" utc") {
+        return Some(stamp.and_utc());
+    }
+    let zone: FixedOffset = rest.get(..6)?.parse().ok()?;
+    zone.from_local_datetime(&stamp).single().map(|time| time.with_timezone(&Utc))
+}
+
+/// The first "2026-08-06 20:06:00" in `text`, and what follows it.
+fn stamp_in(text: &str) -> Option<(NaiveDateTime, &str)> {
+    const LEN: usize = "2026-08-06 20:06:00".len();
+    text.char_indices().filter(|(_, c)| c.is_ascii_digit()).find_map(|(at, _)| {
+        let stamp = text.get(at..at + LEN).filter(|stamp| stamp.as_bytes().get(4) == Some(&b'-'))?;
+        let stamp = NaiveDateTime::parse_from_str(&stamp.replace('t', " "), "%Y-%m-%d %H:%M:%S").ok()?;
+        Some((stamp, text.get(at + LEN..)?))
+    })
 }
 
 #[cfg(test)]
@@ -217,6 +233,8 @@ mod tests {
         let at = |text: &str| reset_in(&crate::unwrap::fold(text)).map(|time| time.timestamp());
         assert_eq!(at("usage limit reached|1760000400"), Some(1_760_000_400));
         assert_eq!(at("您的限额将在 2026-08-06 20:06:00 重置"), Some(1_786_017_960));
+        assert_eq!(at("limit reached, resets at 2026-08-06T20:06:00+08:00"), Some(1_786_017_960));
+        assert_eq!(at("Your limit will reset at 2026-08-06 20:06:00"), None);
         assert_eq!(at("resets 2am"), None);
     }
 }
