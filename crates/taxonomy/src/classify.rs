@@ -36,8 +36,13 @@ pub fn classify(failure: &Failure<'_>) -> Judgement {
         layers.push(Layer::default());
     }
     let statuses = effective_statuses(&layers, failure.status);
-    let matched = by_words(index, &layers, &statuses, failure.headers, &chain)
-        .or_else(|| by_status(index, &statuses, failure.status, &chain));
+    let by_words = |guess| {
+        let mut seen = layers.iter().zip(&statuses);
+        seen.find_map(|(layer, status)| index.best(layer, *status, failure.headers, &chain, guess))
+    };
+    let matched = by_words(false)
+        .or_else(|| by_status(index, &statuses, failure.status, &chain))
+        .or_else(|| by_words(true));
 
     let status = statuses.iter().flatten().copied().find(|s| *s >= 400).or(failure.status);
     let verdict = matched.map_or_else(|| Verdict::unmatched(status), Verdict::of);
@@ -74,7 +79,7 @@ impl Verdict {
         let row = matched.row;
         let confidence = match (matched.rank, matched.shared) {
             (Rank::Fine, false) => Confidence::High,
-            (Rank::StatusOnly, true) => Confidence::Low,
+            (Rank::StatusOnly, true) | (Rank::Guess, _) => Confidence::Low,
             _ => Confidence::Medium,
         };
         Self {
@@ -113,16 +118,6 @@ fn effective_statuses(layers: &[Layer], given: Option<u16>) -> Vec<Option<u16>> 
         }
     }
     statuses
-}
-
-fn by_words(
-    index: &'static Index,
-    layers: &[Layer],
-    statuses: &[Option<u16>],
-    headers: &[(&str, &str)],
-    chain: &Chain,
-) -> Option<Match> {
-    layers.iter().zip(statuses).find_map(|(layer, status)| index.best(layer, *status, headers, chain))
 }
 
 fn by_status(

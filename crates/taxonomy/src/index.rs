@@ -20,6 +20,8 @@ pub(crate) enum Rank {
     Weak,
     /// The status and nothing else.
     StatusOnly,
+    /// Single words, where nothing else tells.
+    Guess,
 }
 
 /// A row that matched.
@@ -102,6 +104,7 @@ impl Index {
                 let triggers = [&code, &any, &all].into_iter().find(|list| !list.is_empty());
                 let rank = match (triggers, row.header.is_empty()) {
                     (None, true) => Rank::StatusOnly,
+                    _ if row.guess => Rank::Guess,
                     _ if row.weak => Rank::Weak,
                     _ => Rank::Fine,
                 };
@@ -205,13 +208,15 @@ impl Index {
         }
     }
 
-    /// Returns the row that decides for one layer, other than by its status alone.
+    /// Returns the row that decides for one layer, other than by its status alone; a guess only if `guess` asks for
+    /// one.
     pub(crate) fn best(
         &'static self,
         layer: &Layer,
         status: Option<u16>,
         headers: &[(&str, &str)],
         chain: &Chain,
+        guess: bool,
     ) -> Option<Match> {
         let hits = self.hits(layer);
         let by_word = hits.rows.iter().copied();
@@ -219,6 +224,7 @@ impl Index {
         let matching = by_word
             .chain(by_header.iter().copied())
             .filter_map(|at| self.rows.get(at).map(|row| (at, row)))
+            .filter(|(_, row)| guess || row.rank != Rank::Guess)
             .filter_map(|(at, row)| {
                 chain.iter().position(|&t| t == row.table).map(|order| (row.rank, order, at))
             })

@@ -68,6 +68,9 @@ pub struct Row {
     /// Whether the row is coarse: any row that is not, of any table, goes before it.
     #[serde(default)]
     pub weak: bool,
+    /// Whether the row is a guess from single words, asked only where no other row and no status tells.
+    #[serde(default)]
+    pub guess: bool,
     /// The class that follows.
     pub class: Class,
     /// The reason that follows.

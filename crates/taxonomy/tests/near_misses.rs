@@ -93,6 +93,14 @@ fn the_words_of_a_cut_stream_are_no_abort() {
 }
 
 #[test]
+fn a_guess_from_words_does_not_outvote_the_status() {
+    let text = "this field cannot be read";
+    assert_eq!(judge("x", None, text).class, Class::InvalidRequest);
+    assert_eq!(judge("x", Some(502), text).class, Class::Transient);
+    assert_eq!(judge("x", Some(403), text).class, Class::Auth);
+}
+
+#[test]
 fn links_are_no_words() {
     let text =
         "Odd thing, see https://example.com/docs/rate-limits/insufficient-balance and /overloaded.html";

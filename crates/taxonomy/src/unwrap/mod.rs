@@ -226,6 +226,10 @@ impl Unwrapping {
         }
         if CODE_KEYS.contains(&name.as_str()) && !text.contains(['{', '\n']) && text.len() <= 200 {
             push_code(layer, text);
+            if name == "blockreason" {
+                // That there is a reason says more than which one it is.
+                layer.codes.push(name);
+            }
             // A code with spaces is a sentence ("Too Many Requests") and may carry the only words there are.
             if text.contains(' ') || !text.is_ascii() {
                 words.push_str(text);
