@@ -140,6 +140,7 @@ tables!(
     "claude-subscription",
     "codex",
     "cohere",
+    "compatible",
     "copilot",
     "dashscope",
     "deepseek",

@@ -68,6 +68,8 @@ fn the_same_words_mean_what_their_provider_means() {
     check("alibaba", Some(429), text, Class::Throttled, Reason::Tpm);
     let through_gateway = format!("Error from provider (Alibaba): {text}");
     check("opencode", Some(429), &through_gateway, Class::Throttled, Reason::Tpm);
+    check("openai-compatible", Some(429), &through_gateway, Class::Throttled, Reason::Tpm);
+    check("openai-compatible", Some(429), text, Class::Exhausted, Reason::Quota);
 }
 
 #[test]

@@ -155,6 +155,7 @@ pub(super) fn reset_in(text: &str) -> Option<DateTime<Utc>> {
 
 /// "limit reached|1760000400".
 fn epoch_behind_bar(text: &str) -> Option<DateTime<Utc>> {
+    text.find('|')?;
     let at = text.find("reached|")?;
     let tail = text.get(at + "reached|".len()..)?;
     let len = tail.bytes().take_while(u8::is_ascii_digit).count();
@@ -164,6 +165,10 @@ fn epoch_behind_bar(text: &str) -> Option<DateTime<Utc>> {
 /// "resets at 2026-05-01T10:00:00+08:00", and "将在 2026-08-06 20:06:00 重置", which the one provider that writes so
 /// means as Chinese time. Without a zone, and in no other language, the time is not taken.
 fn dated_reset(text: &str) -> Option<DateTime<Utc>> {
+    // Most texts hold no date, and looking for one byte is far cheaper than looking for words.
+    if text.bytes().filter(|b| *b == b'-').count() < 2 || !text.contains(':') {
+        return None;
+    }
     if let Some(marker) = text.find("重置") {
         let (stamp, _) = stamp_in(text.get(..marker)?)?;
         let zone = FixedOffset::east_opt(8 * 3600)?;
