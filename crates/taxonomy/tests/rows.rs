@@ -84,3 +84,9 @@ fn the_export_is_whole() {
     let tables: Vec<Table> = serde_json::from_value(json["tables"].clone()).expect("the same shape");
     assert_eq!(tables, export().tables);
 }
+
+#[test]
+fn every_table_file_is_embedded() {
+    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/data")).expect("the data folder").count();
+    assert_eq!(files, export().tables.len(), "a file in data/ is missing in the list in src/table.rs");
+}

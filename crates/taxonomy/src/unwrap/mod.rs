@@ -69,6 +69,8 @@ fn ends_of(text: &str) -> (&str, Option<&str>) {
 /// Phrases after which the cause follows.
 const CAUSE_MARKERS: &[&str] = &[
     "Exception - ",
+    "API Error: ",
+    "API error: ",
     "last error: ",
     "Last error: ",
     "Last Error: ",
