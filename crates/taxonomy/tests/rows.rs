@@ -87,6 +87,7 @@ fn the_export_is_whole() {
 
 #[test]
 fn every_table_file_is_embedded() {
-    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/data")).expect("the data folder").count();
+    let files =
+        std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/data")).expect("the data folder").count();
     assert_eq!(files, export().tables.len(), "a file in data/ is missing in the list in src/table.rs");
 }
