@@ -343,7 +343,7 @@ fn requests_of(group: &Joined<'_>) -> Vec<LogicalRequest> {
     let told = |(part, turn): &&(&Part<'_>, &TurnView)| {
         let attempts: usize = turn.requests.iter().map(|r| r.attempts.len()).sum();
         let known = |a: &&Attempt| match (&a.failure, a.outcome) {
-            (Some(failure), _) => failure.class != "unknown",
+            (Some(failure), _) => !failure.says_nothing(),
             (None, outcome) => outcome == Some(AttemptOutcome::Ok),
         };
         let details = turn.requests.iter().flat_map(|r| &r.attempts).filter(known).count();
@@ -401,9 +401,9 @@ fn enrich(attempt: &mut Attempt, other: &Attempt) {
         own.retry_after_ms = own.retry_after_ms.or(theirs.retry_after_ms);
         own.reset_at = own.reset_at.or(theirs.reset_at);
         own.status = own.status.or(theirs.status);
-        if own.class == "unknown" && theirs.class != "unknown" {
-            own.class.clone_from(&theirs.class);
-            own.reason.clone_from(&theirs.reason);
+        if own.says_nothing() && !theirs.says_nothing() {
+            own.class = theirs.class;
+            own.reason = theirs.reason;
             own.retryable = theirs.retryable;
         }
     }

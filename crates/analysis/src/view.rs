@@ -678,7 +678,7 @@ impl ViewOfRun {
             };
             let detailed = body.status.is_some() || body.message.is_some() || body.code.is_some() || body.class.is_some();
             let failure = judge(&said);
-            let better = attempt.failure.as_ref().is_none_or(|known| known.class == "unknown" || failure.class != "unknown");
+            let better = attempt.failure.as_ref().is_none_or(|known| known.says_nothing() || !failure.says_nothing());
             if detailed && better {
                 attempt.reached = reached(&failure);
                 attempt.failure = Some(failure);

@@ -200,7 +200,7 @@ fn answer(attempt: &Attempt) -> String {
         (Some(AttemptOutcome::Cancelled), _) => "cancelled".to_owned(),
         (Some(AttemptOutcome::Superseded), _) => "superseded".to_owned(),
         (_, Some(failure)) => {
-            let reason = failure.reason.replace('_', " ");
+            let reason = failure.reason.as_str().replace('_', " ");
             failure.status.map_or(reason.clone(), |status| format!("{status} {reason}"))
         }
         (Some(AttemptOutcome::Failed), None) => "failed, reason not logged".to_owned(),

@@ -3,6 +3,8 @@
 use chrono::{DateTime, Utc};
 use retryscope_events::{AttemptKind, AttemptOutcome, Candidate, DelaySource, Source};
 
+use retryscope_taxonomy::{Class, Reason};
+
 use crate::count::Bound;
 use crate::judge::Failure;
 use crate::run::{Attempt, Cause, LogicalRequest, RequestOutcome, Run, RunOutcome, Turn};
@@ -148,9 +150,9 @@ impl Story<'_> {
         Some(match failure.class.as_str() {
             "exhausted" => {
                 let reset = self.reset(failure);
-                format!("The account has used up its {}{reset}: waiting a moment cannot help{wasted}.", limit_word(&failure.reason))
+                format!("The account has used up its {}{reset}: waiting a moment cannot help{wasted}.", limit_word(failure.reason.as_str()))
             }
-            "auth" => format!("The {} was refused, so no retry can help{wasted}.", if failure.reason == "model_access" || failure.reason == "permission" { "access" } else { "login or key" }),
+            "auth" => format!("The {} was refused, so no retry can help{wasted}.", if matches!(failure.reason, Reason::ModelAccess | Reason::Permission) { "access" } else { "login or key" }),
             "invalid_request" => format!("The request itself was refused, so sending it again cannot help{wasted}."),
             "too_large" => format!("The request was too large; it can pass only after it was made smaller{wasted}."),
             "content" => format!("A content filter refused it, and will again for the same input{wasted}."),
@@ -213,7 +215,7 @@ impl Story<'_> {
             }
         };
         let too_large = lost.iter().any(|r| {
-            r.attempts.iter().filter_map(|a| a.failure.as_ref()).any(|f| f.class == "too_large")
+            r.attempts.iter().filter_map(|a| a.failure.as_ref()).any(|f| f.class == Class::TooLarge)
         });
         if too_large {
             text.push_str(" One request was too large; the conversation was made smaller and asked again.");
@@ -316,17 +318,17 @@ fn answers(attempts: &[&Attempt]) -> String {
     let all_alike = failures.iter().all(|f| f.status == first.status && f.reason == first.reason);
     if all_alike {
         return match (first.status, first.reason.as_str()) {
-            (Some(status), _) => format!("answered {status} ({})", spaced(&first.reason)),
-            (None, "refused" | "dns" | "connect") => format!("could not be reached ({})", spaced(&first.reason)),
+            (Some(status), _) => format!("answered {status} ({})", spaced(first.reason.as_str())),
+            (None, "refused" | "dns" | "connect") => format!("could not be reached ({})", spaced(first.reason.as_str())),
             (None, "timeout") => "did not answer in time".to_owned(),
-            (None, "stream_cut" | "reset" | "idle_timeout") => format!("broke off ({})", spaced(&first.reason)),
+            (None, "stream_cut" | "reset" | "idle_timeout") => format!("broke off ({})", spaced(first.reason.as_str())),
             (None, "no_detail") => "failed, without a reason in this log,".to_owned(),
             (None, reason) => format!("failed ({})", spaced(reason)),
         };
     }
     let words: Vec<String> = failures
         .iter()
-        .map(|f| f.status.map_or_else(|| spaced(&f.reason), |status| status.to_string()))
+        .map(|f| f.status.map_or_else(|| spaced(f.reason.as_str()), |status| status.to_string()))
         .collect();
     if words.len() <= TOLD_ONE_BY_ONE {
         format!("answered {}", words::list(&words))
@@ -364,10 +366,10 @@ fn span_of(request: &LogicalRequest) -> Option<u64> {
 
 /// "503 unavailable", "connection refused", "rate limit".
 pub(crate) fn describe(failure: &Failure) -> String {
-    let reason = spaced(&failure.reason);
+    let reason = spaced(failure.reason.as_str());
     match failure.status {
         Some(status) => format!("{status} {reason}"),
-        None if failure.reason == "no_detail" => "an error without detail".to_owned(),
+        None if failure.reason == Reason::NoDetail => "an error without detail".to_owned(),
         None => reason,
     }
 }
