@@ -114,6 +114,7 @@ impl Log {
                 retry.delay_source = delay_source(data.u64("attempt"), delay_ms);
                 retry.status = error.as_deref().and_then(status_in);
                 retry.message = error;
+                self.generation(said, data.u64("attempt"), delay_ms, sink);
                 retry.candidate = Some(self.named(data));
                 self.cancelled_in_wait = said.record.time("created_at").zip(delay_ms);
                 self.emit(said, retry, sink);
@@ -228,6 +229,13 @@ impl Log {
         self.open_request = false;
         let turn = Some(self.turns.max(1).to_string());
         self.mark(said, Mark::TurnEnded { turn, outcome, reason, message: None }, sink);
+    }
+
+    /// The older generation waits exactly 1 and 2 s; the newer one has jitter, and more than two retries.
+    fn generation(&self, said: &Said<'_>, attempt: Option<u64>, delay_ms: Option<u64>, sink: &mut dyn Sink) {
+        let exact = matches!((attempt, delay_ms), (Some(1), Some(1_000)) | (Some(2), Some(2_000)));
+        let policy_version = Some(if exact { "1" } else { "2" }.to_owned());
+        self.mark(said, Mark::Facts(Facts { policy_version, ..Facts::default() }), sink);
     }
 
     fn request_id(&self) -> String {

@@ -186,7 +186,8 @@ fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_
     let counts = counts_of(group, Source::Foreground);
     let background_counts = counts_of(group, Source::Background);
     let requests = requests_of(group);
-    let time = time_of(&requests, started_at, ended_at);
+    let is_over = any_end.is_some();
+    let time = time_of(&requests, started_at, ended_at, is_over);
     let cause = (outcome == RunOutcome::Failed).then(|| cause_of(&requests, any_end)).flatten();
     let reason = group.iter().find_map(|(_, t)| t.end.as_ref().and_then(|e| e.reason.clone()));
     let error = group.iter().find_map(|(_, t)| t.end.as_ref().and_then(|e| e.message.clone()));
@@ -429,12 +430,20 @@ fn time_of(
     requests: &[LogicalRequest],
     started_at: Option<DateTime<Utc>>,
     ended_at: Option<DateTime<Utc>>,
+    is_over: bool,
 ) -> Time {
     let span = |a: DateTime<Utc>, b: DateTime<Utc>| u64::try_from((b - a).num_milliseconds()).ok();
+    let last_origin = requests.last().and_then(|r| r.attempts.last()).map(|a| a.origin);
     let mut time = Time { wall_ms: started_at.zip(ended_at).and_then(|(a, b)| span(a, b)), ..Time::default() };
     for attempt in requests.iter().flat_map(|r| &r.attempts) {
-        // The real wait where times tell it, else the planned one.
-        let wait = attempt.waited_ms.or(attempt.delay_ms);
+        // The real wait where times tell it, else the planned one. Where the log just stops, a wait that was planned last
+        // is known only up to its last line.
+        let open = attempt.ended_at.zip(ended_at).filter(|_| !is_over && Some(attempt.origin) == last_origin);
+        let planned = attempt.delay_ms.map(|delay| match open {
+            Some((from, to)) => delay.min(span(from, to).unwrap_or(0)),
+            None => delay,
+        });
+        let wait = attempt.waited_ms.or(planned);
         let failed = (attempt.outcome == Some(AttemptOutcome::Failed))
             .then(|| attempt.started_at.zip(attempt.ended_at).and_then(|(a, b)| span(a, b)))
             .flatten();

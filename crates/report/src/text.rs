@@ -47,7 +47,8 @@ pub fn replay(run: &Run, turn: &Turn, explanation: &Explanation, evidence: bool,
     }
     if !explanation.remedies.is_empty() {
         page.space();
-        page.numbered("what to do", &explanation.remedies);
+        let remedies: Vec<String> = explanation.remedies.iter().map(|remedy| remedy.text.clone()).collect();
+        page.numbered("what to do", &remedies);
     }
     if evidence {
         page.space();

@@ -6,6 +6,7 @@ mod remedy;
 mod story;
 
 use chrono::{DateTime, Utc};
+pub use remedy::Remedy;
 use retryscope_events::{Layer, Source};
 
 use crate::run::{Run, RunOutcome, Turn};
@@ -27,7 +28,7 @@ pub struct Explanation {
     /// What the logs cannot show.
     pub blind_spots: Vec<String>,
     /// What to change, most useful first.
-    pub remedies: Vec<String>,
+    pub remedies: Vec<Remedy>,
 }
 
 /// Explains one turn of a run. `children` are the runs that name this one as their parent.

@@ -83,28 +83,30 @@ impl Story<'_> {
         }
     }
 
-    /// "anthropic answered 503 (unavailable) to all 4 requests of step 1, then gemini ..."
+    /// "anthropic answered 503 (unavailable) to all 4 requests of step 1; rivumi then asked ..."
     fn what_failed(&self, request: &LogicalRequest) -> String {
         let step = self.step_of(request);
         let groups = by_candidate(&request.attempts);
         let several = groups.len() > 1;
         let mut parts = Vec::new();
         for (index, (candidate, attempts)) in groups.iter().enumerate() {
-            let who = name(candidate, several || index > 0);
+            let who = name(candidate, several);
             let sends = attempts.iter().map(|a| a.sends).fold(Bound::ZERO, Bound::plus);
             let sends = if several { sends } else { visible_bound(request, sends) };
-            let answers = answers(attempts);
             let requests = match (sends.max, index) {
                 (Some(1), 0) => format!("the only request of {step}"),
-                (Some(1), _) => "one more".to_owned(),
+                (Some(2), 0) if sends.is_exact() => format!("both requests of {step}"),
                 (Some(_), 0) if sends.is_exact() => format!("all {} requests of {step}", sends.min),
+                (None, 0) if !request.upstream.is_visible() => step.clone(),
                 (_, 0) => format!("{} of {step}", words::counted(sends, "request", "requests")),
+                (Some(1), _) => "one more".to_owned(),
                 _ => format!("{} more", words::bound(sends)),
             };
-            parts.push(if index == 0 {
-                format!("{} {answers} to {requests}", words::capital(&who))
-            } else {
-                format!("{} then asked {who}, which {answers} to {requests}", self.agent)
+            let what = answers(attempts, &requests);
+            parts.push(match index {
+                0 if candidate.provider.is_none() => format!("{} {what}", words::capital(&who)),
+                0 => format!("{who} {what}"),
+                _ => format!("{} then asked {who}, which {what}", self.agent),
             });
         }
         format!("{}.", parts.join("; "))
@@ -119,6 +121,9 @@ impl Story<'_> {
         let deadline = self.turn.terminal_reason.as_deref().is_some_and(|r| r.contains("wall_time") || r.contains("deadline"));
         if deadline {
             return format!("The run's own time limit ended it{after}, {} of that spent waiting.", words::span(waited));
+        }
+        if !request.upstream.is_visible() || retries == Bound::at_least(0) {
+            return format!("{agent} gave up{after}; no answer was produced. How often it was sent is not visible in this log.");
         }
         if retries.max == Some(0) && request.fallbacks == 0 {
             return format!("{agent} did not send it again; no answer was produced.");
@@ -166,7 +171,7 @@ impl Story<'_> {
                 }
                 None => return None,
             },
-            "transient" if repeats == 0 && request.fallbacks == 0 => match asked {
+            "transient" if request.retries.bound.max == Some(0) && request.fallbacks == 0 => match asked {
                 Some(asked) => format!("This kind of error passes by itself; the provider asked to wait {asked}."),
                 None => "This kind of error often passes by itself, and no second try was made.".to_owned(),
             },
@@ -274,6 +279,13 @@ impl Story<'_> {
                     text.push_str(&format!("; the next was planned {} later{asked}", words::span(delay)));
                 }
                 text.push('.');
+                if let Some(failure) = attempt.failure.as_ref().filter(|f| matches!(f.class, Class::Auth | Class::Exhausted | Class::InvalidRequest)) {
+                    let cause = Cause { failure: failure.clone(), candidate: attempt.candidate.clone(), evidence: Vec::new() };
+                    if let Some(meaning) = self.what_it_means(&cause, request) {
+                        text.push(' ');
+                        text.push_str(&meaning);
+                    }
+                }
             }
             None if self.turn.requests.is_empty() => text.push_str(". No model request is recorded."),
             None if open.is_some() => text.push_str(". A request was in flight; no failure is recorded."),
@@ -311,30 +323,30 @@ fn visible_bound(request: &LogicalRequest, sends: Bound) -> Bound {
     if request.upstream.is_visible() { request.upstream.bound } else { Bound::at_least(sends.min) }
 }
 
-/// "answered 503 (unavailable)", "answered 500, 503 and 500", "could not be reached (refused)".
-fn answers(attempts: &[&Attempt]) -> String {
+/// "answered 503 (unavailable) to all 4 requests", "answered 500, 503 and 500 to ...", "could not be reached for ...".
+fn answers(attempts: &[&Attempt], requests: &str) -> String {
     let failures: Vec<&Failure> = attempts.iter().filter_map(|a| a.failure.as_ref()).collect();
-    let Some(first) = failures.first() else { return "failed, for a reason this log does not give,".to_owned() };
+    let Some(first) = failures.first() else {
+        return format!("failed {requests}, for a reason this log does not give");
+    };
     let all_alike = failures.iter().all(|f| f.status == first.status && f.reason == first.reason);
     if all_alike {
-        return match (first.status, first.reason.as_str()) {
-            (Some(status), _) => format!("answered {status} ({})", spaced(first.reason.as_str())),
-            (None, "refused" | "dns" | "connect") => format!("could not be reached ({})", spaced(first.reason.as_str())),
-            (None, "timeout") => "did not answer in time".to_owned(),
-            (None, "stream_cut" | "reset" | "idle_timeout") => format!("broke off ({})", spaced(first.reason.as_str())),
-            (None, "no_detail") => "failed, without a reason in this log,".to_owned(),
-            (None, reason) => format!("failed ({})", spaced(reason)),
+        let reason = spaced(first.reason.as_str());
+        return match (first.status, first.reason) {
+            (Some(status), _) => format!("answered {status} ({reason}) to {requests}"),
+            (None, Reason::Refused | Reason::Dns | Reason::Connect) => format!("could not be reached ({reason}) for {requests}"),
+            (None, Reason::Timeout) => format!("did not answer {requests} in time"),
+            (None, Reason::StreamCut | Reason::Reset | Reason::IdleTimeout) => format!("broke off ({reason}) {requests}"),
+            (None, Reason::NoDetail) => format!("failed {requests}, for a reason this log does not give"),
+            (None, _) => format!("failed {requests} ({reason})"),
         };
     }
     let words: Vec<String> = failures
         .iter()
         .map(|f| f.status.map_or_else(|| spaced(f.reason.as_str()), |status| status.to_string()))
         .collect();
-    if words.len() <= TOLD_ONE_BY_ONE {
-        format!("answered {}", words::list(&words))
-    } else {
-        format!("answered {}", words::list(&fold(&words)))
-    }
+    let told = if words.len() <= TOLD_ONE_BY_ONE { words } else { fold(&words) };
+    format!("answered {} to {requests}", words::list(&told))
 }
 
 /// Counts equal words: `503 (9 times)`, `500`.

@@ -85,7 +85,7 @@ fn full(run: &Run, told_turn: &Turn, told: &retryscope_analysis::Explanation, ch
         "requests": requests,
         "findings": [],
         "blind_spots": told.blind_spots,
-        "remedies": told.remedies,
+        "remedies": told.remedies.iter().map(|remedy| remedy.text.as_str()).collect::<Vec<_>>(),
         "children": children.iter().map(|child| json::run(child, path_of)).collect::<Vec<_>>(),
     })
 }
