@@ -1,6 +1,8 @@
 //! One file a command; this one chooses.
 
+mod classify;
 mod overview;
+mod policy;
 mod replay;
 mod runs;
 mod schema;
@@ -18,6 +20,9 @@ pub(crate) fn run(args: Args, output: &mut Output) -> anyhow::Result<Exit> {
         Some(Command::Replay(replay)) => replay::run(&reading, display, &replay, output),
         Some(Command::Runs(runs)) => runs::run(&reading, display, &runs, output),
         Some(Command::Schema(schema)) => schema::run(schema, display, output),
+        Some(Command::Classify(classify)) => classify::run(&reading, display, &classify, output),
+        Some(Command::Policy(policy)) => policy::run(&policy, display, output),
+        Some(Command::Taxonomy(_)) => classify::export(output),
         Some(Command::Sources) => sources::run(&reading, display, output),
     }
 }
