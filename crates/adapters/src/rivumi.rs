@@ -6,8 +6,8 @@
 use std::path::Path;
 
 use retryscope_events::{
-    Body, Candidate, DelaySource, Event, Layer, ModelFailed, ModelFallback, ModelRequest, ModelResponse, ModelRetry,
-    Source, Usage,
+    Body, Candidate, DelaySource, Event, Layer, ModelFailed, ModelFallback, ModelRequest, ModelResponse,
+    ModelRetry, Source, Usage,
 };
 use retryscope_record::{Facts, GapKind, Item, Mark, Place, RunKey, Shown, Sink, TurnOutcome, View};
 use serde_json::Value;
@@ -34,12 +34,16 @@ fn recognize(path: &Path, head: &[u8]) -> Option<Recognized> {
         return Some(Recognized { agent: Some(AGENT), view: View::RESULT, reading });
     }
     let first = head.split(|b| *b == b'\n').filter_map(Object::parse).next()?;
-    let ours = first.raw("event_type").is_some() && first.raw("sequence").is_some() && first.raw("task_id").is_some();
+    let ours = first.raw("event_type").is_some()
+        && first.raw("sequence").is_some()
+        && first.raw("task_id").is_some();
     let task_id_is_there = first.members().any(|(name, _)| name == "task_id");
-    (ours || task_id_is_there && first.raw("event_type").is_some() && first.raw("sequence").is_some()).then(|| {
-        let reading = Reading::Lines(Box::new(Log::default()));
-        Recognized { agent: Some(AGENT), view: View::EVENTS, reading }
-    })
+    (ours || task_id_is_there && first.raw("event_type").is_some() && first.raw("sequence").is_some()).then(
+        || {
+            let reading = Reading::Lines(Box::new(Log::default()));
+            Recognized { agent: Some(AGENT), view: View::EVENTS, reading }
+        },
+    )
 }
 
 /// State of one log.
@@ -120,18 +124,37 @@ impl Log {
                 self.emit(said, retry, sink);
             }
             "model.fallback" => {
-                let from = Candidate { provider: data.string("from_provider"), model: data.string("from_model"), ..Candidate::default() };
-                let to = Candidate { provider: data.string("to_provider"), model: data.string("to_model"), ..Candidate::default() };
-                let codes: Vec<Option<Value>> =
-                    data.raw("failure_codes").and_then(|raw| serde_json::from_str(raw).ok()).unwrap_or_default();
+                let from = Candidate {
+                    provider: data.string("from_provider"),
+                    model: data.string("from_model"),
+                    ..Candidate::default()
+                };
+                let to = Candidate {
+                    provider: data.string("to_provider"),
+                    model: data.string("to_model"),
+                    ..Candidate::default()
+                };
+                let codes: Vec<Option<Value>> = data
+                    .raw("failure_codes")
+                    .and_then(|raw| serde_json::from_str(raw).ok())
+                    .unwrap_or_default();
                 self.current = to.clone();
                 self.cancelled_in_wait = None;
                 // The candidate that comes decides about hidden layers from here on.
-                self.emit(said, ModelFallback::new().request_id(self.request_id()).from(from).to(to.clone()).failures(codes), sink);
+                self.emit(
+                    said,
+                    ModelFallback::new()
+                        .request_id(self.request_id())
+                        .from(from)
+                        .to(to.clone())
+                        .failures(codes),
+                    sink,
+                );
                 self.api(said, &to, sink);
             }
             "model.completed" | "role_lane.completed" | "loop.wind_down_completed" => {
-                let mut response = ModelResponse::new().request_id(self.request_id()).candidate(self.current.clone());
+                let mut response =
+                    ModelResponse::new().request_id(self.request_id()).candidate(self.current.clone());
                 response.stop_reason = data.string("finish_reason");
                 response.usage = data.object("usage").map(|usage| usage_of(&usage));
                 self.close(said, response, sink);
@@ -145,14 +168,21 @@ impl Log {
                 self.close(said, failed, sink);
             }
             "role_lane.requested" => {
-                let candidate = Candidate { provider: data.string("provider"), model: data.string("model"), ..Candidate::default() };
+                let candidate = Candidate {
+                    provider: data.string("provider"),
+                    model: data.string("model"),
+                    ..Candidate::default()
+                };
                 self.request(said, Source::Background, "review", candidate, sink);
             }
-            "loop.wind_down_started" => self.request(said, Source::Foreground, "wind_down", self.current.clone(), sink),
+            "loop.wind_down_started" => {
+                self.request(said, Source::Foreground, "wind_down", self.current.clone(), sink)
+            }
             "run.error" => {
                 // An exception that the provider adapters do not catch; it ends the run without `model.failed`.
                 if self.open_request {
-                    let mut failed = ModelFailed::new().request_id(self.request_id()).candidate(self.current.clone());
+                    let mut failed =
+                        ModelFailed::new().request_id(self.request_id()).candidate(self.current.clone());
                     failed.code = data.string("error_type");
                     failed.message = data.string("error");
                     self.close(said, failed, sink);
@@ -164,8 +194,11 @@ impl Log {
     }
 
     fn begin(&mut self, said: &Said<'_>, sink: &mut dyn Sink) {
-        self.primary =
-            Candidate { provider: said.data.string("provider"), model: said.data.string("model"), ..Candidate::default() };
+        self.primary = Candidate {
+            provider: said.data.string("provider"),
+            model: said.data.string("model"),
+            ..Candidate::default()
+        };
         self.current = self.primary.clone();
         // A resumed session goes on with its turn; a continued one is a new prompt.
         if said.kind != "session.resumed" {
@@ -190,12 +223,27 @@ impl Log {
         );
     }
 
-    fn request(&mut self, said: &Said<'_>, source: Source, purpose: &str, candidate: Candidate, sink: &mut dyn Sink) {
+    fn request(
+        &mut self,
+        said: &Said<'_>,
+        source: Source,
+        purpose: &str,
+        candidate: Candidate,
+        sink: &mut dyn Sink,
+    ) {
         self.open_request = true;
         self.requests += 1;
         self.cancelled_in_wait = None;
         self.api(said, &candidate, sink);
-        self.emit(said, ModelRequest::new().request_id(self.request_id()).source(source).purpose(purpose).candidate(candidate), sink);
+        self.emit(
+            said,
+            ModelRequest::new()
+                .request_id(self.request_id())
+                .source(source)
+                .purpose(purpose)
+                .candidate(candidate),
+            sink,
+        );
     }
 
     fn close(&mut self, said: &Said<'_>, body: impl Into<Body>, sink: &mut dyn Sink) {
@@ -251,7 +299,10 @@ impl Log {
     }
 
     fn named(&self, data: &Object<'_>) -> Candidate {
-        Candidate { provider: data.string("provider").or_else(|| self.current.provider.clone()), ..self.current.clone() }
+        Candidate {
+            provider: data.string("provider").or_else(|| self.current.provider.clone()),
+            ..self.current.clone()
+        }
     }
 
     fn emit(&self, said: &Said<'_>, body: impl Into<Body>, sink: &mut dyn Sink) {

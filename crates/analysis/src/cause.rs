@@ -39,5 +39,13 @@ pub(crate) fn cause_of(requests: &[LogicalRequest], end: Option<&End>) -> Option
     let end = end?;
     let message = end.message.as_deref()?;
     let failure: Failure = judge(&Said { message: Some(message), at: end.at, ..Said::default() });
-    Some(Cause { failure, candidate: requests.last().and_then(|r| r.attempts.last()).map(|a| a.candidate.clone()).unwrap_or_default(), evidence: vec![end.origin] })
+    Some(Cause {
+        failure,
+        candidate: requests
+            .last()
+            .and_then(|r| r.attempts.last())
+            .map(|a| a.candidate.clone())
+            .unwrap_or_default(),
+        evidence: vec![end.origin],
+    })
 }

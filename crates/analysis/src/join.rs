@@ -74,7 +74,9 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
     for (index, turn) in turns.iter_mut().enumerate() {
         turn.number = index + 1;
     }
-    if let (Some(turn), Some((reason, message))) = (turns.last_mut(), parts.iter().find_map(|p| p.view.explained.as_ref())) {
+    if let (Some(turn), Some((reason, message))) =
+        (turns.last_mut(), parts.iter().find_map(|p| p.view.explained.as_ref()))
+    {
         turn.terminal_reason = turn.terminal_reason.take().or_else(|| reason.clone());
         turn.error.get_or_insert_with(|| message.clone());
     }
@@ -94,10 +96,13 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
     let mut blind_spots: BTreeSet<String> =
         parts.iter().flat_map(|p| p.view.blind_spots.iter().cloned()).collect();
     if !counts.upstream_requests.bound.is_exact() {
-        let reasons = parts.iter().filter(|p| p.view.foreground.attempts < Shown::All && !p.view.because.is_empty());
+        let reasons =
+            parts.iter().filter(|p| p.view.foreground.attempts < Shown::All && !p.view.because.is_empty());
         blind_spots.extend(reasons.map(|p| p.view.because.clone()));
         if parts.iter().any(|p| p.view.tail_may_be_lost) {
-            blind_spots.insert("the last records of one log may be missing: its writer ends without flushing".into());
+            blind_spots.insert(
+                "the last records of one log may be missing: its writer ends without flushing".into(),
+            );
         }
     }
     if left_out > 0 {
@@ -257,7 +262,8 @@ fn joined_by_id(group: &Joined<'_>, source: Source) -> Option<Counts> {
         }
     }
     let sum = by_id.values().fold(Counts::ZERO, |a, b| a.plus(b));
-    let settled = views.iter().any(|(part, turn)| is_settled(part, turn) && visibility(part, source).0 == Shown::All);
+    let settled =
+        views.iter().any(|(part, turn)| is_settled(part, turn) && visibility(part, source).0 == Shown::All);
     Some(if settled { sum } else { opened(sum) })
 }
 
@@ -434,7 +440,8 @@ fn time_of(
 ) -> Time {
     let span = |a: DateTime<Utc>, b: DateTime<Utc>| u64::try_from((b - a).num_milliseconds()).ok();
     let last_origin = requests.last().and_then(|r| r.attempts.last()).map(|a| a.origin);
-    let mut time = Time { wall_ms: started_at.zip(ended_at).and_then(|(a, b)| span(a, b)), ..Time::default() };
+    let mut time =
+        Time { wall_ms: started_at.zip(ended_at).and_then(|(a, b)| span(a, b)), ..Time::default() };
     for attempt in requests.iter().flat_map(|r| &r.attempts) {
         // The real wait where times tell it, else the planned one. Where the log just stops, a wait that was planned last
         // is known only up to its last line.

@@ -61,8 +61,12 @@ pub(crate) struct Said<'a> {
 
 /// Classifies.
 pub(crate) fn judge(said: &Said<'_>) -> Failure {
-    let headers: Vec<(&str, &str)> =
-        said.raw.into_iter().flat_map(|raw| &raw.headers).map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let headers: Vec<(&str, &str)> = said
+        .raw
+        .into_iter()
+        .flat_map(|raw| &raw.headers)
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
     // A code without any other text is the text: `rate_limit_error`, `ECONNRESET`.
     let message = said.message.or(said.code);
     let judged = taxonomy::classify(&taxonomy::Failure {
@@ -86,9 +90,14 @@ pub(crate) fn judge(said: &Said<'_>) -> Failure {
         rule: judged.rule.to_owned(),
     };
     let nothing_to_judge = said.status.is_none() && message.is_none();
-    if let (true, Some(class)) = (nothing_to_judge || failure.says_nothing(), said.class.and_then(|c| c.parse::<Class>().ok())) {
+    if let (true, Some(class)) =
+        (nothing_to_judge || failure.says_nothing(), said.class.and_then(|c| c.parse::<Class>().ok()))
+    {
         failure.class = class;
-        let reason = said.reason.and_then(|reason| reason.parse::<Reason>().ok()).filter(|r| class.reasons().contains(r));
+        let reason = said
+            .reason
+            .and_then(|reason| reason.parse::<Reason>().ok())
+            .filter(|r| class.reasons().contains(r));
         failure.reason = reason.or_else(|| class.reasons().first().copied()).unwrap_or(failure.reason);
         failure.retryable = said.retryable.unwrap_or_else(|| class.is_retryable());
         failure.rule = "stated by the log".to_owned();

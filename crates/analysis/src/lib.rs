@@ -20,10 +20,10 @@ pub mod words;
 
 pub use budget::{Budget, BudgetPolicy, BudgetState, Scope, WINDOWS};
 pub use count::{Bound, Count, Counts, Evidence};
-pub use explain::{Explanation, Remedy, explain, summarize};
 pub use engine::{AsOf, Engine, SourceState};
+pub use explain::{Explanation, Remedy, explain, summarize};
 pub use judge::Failure;
 pub use retryscope_policy::Settings;
 pub use retryscope_taxonomy::{Class, Reason};
-pub use totals::{ATTEMPT_BUCKETS, DELAY_BUCKETS, Histogram, LATE_AFTER, Metric, Series, Totals};
 pub use run::{Attempt, Cause, LogicalRequest, RequestOutcome, Run, RunOutcome, Time, Turn};
+pub use totals::{ATTEMPT_BUCKETS, DELAY_BUCKETS, Histogram, LATE_AFTER, Metric, Series, Totals};

@@ -8,12 +8,47 @@ const LIMIT: usize = 2048;
 
 /// Beginnings of keys of the known providers and services.
 const KEY_BEGINNINGS: &[&str] = &[
-    "sk-", "sk_", "rk_", "pk_live", "xai-", "gsk_", "AIza", "AKIA", "ASIA", "ghp_", "gho_", "ghu_", "ghs_", "github_pat_", "hf_",
-    "nvapi-", "pplx-", "eyJ", "ya29.", "xoxb-", "xoxp-", "glpat-", "r8_", "fw_", "csk-",
+    "sk-",
+    "sk_",
+    "rk_",
+    "pk_live",
+    "xai-",
+    "gsk_",
+    "AIza",
+    "AKIA",
+    "ASIA",
+    "ghp_",
+    "gho_",
+    "ghu_",
+    "ghs_",
+    "github_pat_",
+    "hf_",
+    "nvapi-",
+    "pplx-",
+    "eyJ",
+    "ya29.",
+    "xoxb-",
+    "xoxp-",
+    "glpat-",
+    "r8_",
+    "fw_",
+    "csk-",
 ];
 
 /// Words after which a credential stands.
-const LABELS: &[&str] = &["bearer", "api-key", "api_key", "apikey", "x-api-key", "authorization", "token", "password", "secret", "cookie", "set-cookie"];
+const LABELS: &[&str] = &[
+    "bearer",
+    "api-key",
+    "api_key",
+    "apikey",
+    "x-api-key",
+    "authorization",
+    "token",
+    "password",
+    "secret",
+    "cookie",
+    "set-cookie",
+];
 
 /// Returns the text without credentials, at most [`LIMIT`] bytes.
 pub(crate) fn redact(text: &str) -> String {
@@ -73,7 +108,10 @@ mod tests {
     #[test]
     fn credentials_are_cut() {
         let check = |text: &str, expected: &str| assert_eq!(redact(text), expected);
-        check("Incorrect API key provided: sk-proj-abc123def456ghi789. See docs", "Incorrect API key provided: [redacted]. See docs");
+        check(
+            "Incorrect API key provided: sk-proj-abc123def456ghi789. See docs",
+            "Incorrect API key provided: [redacted]. See docs",
+        );
         check("authorization: Bearer abcdef0123456789", "authorization: Bearer [redacted]");
         check(r#"{"x-api-key":"k3y-w1th-d1g1ts-0123"}"#, r#"{"x-api-key":"[redacted]"}"#);
         check("key AIzaSyA1234567890abcdefghijklmnop", "key [redacted]");

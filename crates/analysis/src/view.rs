@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use retryscope_events::{
-    AttemptKind, AttemptOutcome, Body, Candidate, Event, FallbackKind, ModelAttempt, ModelFailed, ModelFallback,
-    ModelRequest, ModelResponse, ModelRetry, RunFinished, Sent, Source, Usage,
+    AttemptKind, AttemptOutcome, Body, Candidate, Event, FallbackKind, ModelAttempt, ModelFailed,
+    ModelFallback, ModelRequest, ModelResponse, ModelRetry, RunFinished, Sent, Source, Usage,
 };
 use retryscope_record::{Facts, Mark, Origin, RawFailure, Shown, TurnOutcome};
 use serde::{Deserialize, Serialize};
@@ -167,7 +167,9 @@ impl RequestView {
             None => AttemptKind::Retry,
         };
         let started_at = match self.pending.take() {
-            Some(Pending { at: Some(at), delay_ms: Some(delay) }) => Some(at + TimeDelta::milliseconds(delay.cast_signed())),
+            Some(Pending { at: Some(at), delay_ms: Some(delay) }) => {
+                Some(at + TimeDelta::milliseconds(delay.cast_signed()))
+            }
             Some(_) => None,
             None if self.attempts.is_empty() => self.opened_at,
             None => None,
@@ -270,11 +272,13 @@ impl ViewOfRun {
         match mark {
             Mark::Facts(facts) => merge_facts(&mut self.facts, facts),
             Mark::TurnStarted { turn } => {
-                let known = turn.as_ref().and_then(|key| self.turns.iter().position(|t| t.key.as_ref() == Some(key)));
+                let known =
+                    turn.as_ref().and_then(|key| self.turns.iter().position(|t| t.key.as_ref() == Some(key)));
                 let index = known.unwrap_or_else(|| {
                     // An open turn that holds nothing yet becomes this one.
                     match self.turns.last() {
-                        Some(last) if last.requests.is_empty() && last.end.is_none() && last.key.is_none() => {}
+                        Some(last)
+                            if last.requests.is_empty() && last.end.is_none() && last.key.is_none() => {}
                         _ => self.turns.push(TurnView::default()),
                     }
                     self.turns.len() - 1
@@ -314,7 +318,9 @@ impl ViewOfRun {
                     match attempt_id {
                         None => request.extra = Some(bound),
                         Some(id) => {
-                            if let Some(a) = request.attempts.iter_mut().rev().find(|a| a.id.as_ref() == Some(id)) {
+                            if let Some(a) =
+                                request.attempts.iter_mut().rev().find(|a| a.id.as_ref() == Some(id))
+                            {
                                 a.sends = bound;
                                 a.sends_told = true;
                             }
@@ -387,7 +393,13 @@ impl ViewOfRun {
     }
 
     /// Returns the request that an event speaks of: by id, else the open one, else a new one.
-    fn request_of(&mut self, turn: usize, origin: Origin, event: &Event, id: Option<&String>) -> &mut RequestView {
+    fn request_of(
+        &mut self,
+        turn: usize,
+        origin: Origin,
+        event: &Event,
+        id: Option<&String>,
+    ) -> &mut RequestView {
         let visibility = self.foreground;
         let found = match id {
             Some(id) => self.turns[turn].requests.iter().rposition(|r| r.id == *id),
@@ -454,13 +466,23 @@ impl ViewOfRun {
         request.step = event.step.or(request.step);
     }
 
-    fn attempt(&mut self, turn: usize, origin: Origin, event: &Event, body: &ModelAttempt, raw: Option<&RawFailure>) {
+    fn attempt(
+        &mut self,
+        turn: usize,
+        origin: Origin,
+        event: &Event,
+        body: &ModelAttempt,
+        raw: Option<&RawFailure>,
+    ) {
         if let Some(id) = &body.upstream_request_id {
             self.turns[turn].anchors.insert(id.clone());
         }
         let request = self.request_of(turn, origin, event, body.request_id.as_ref());
         request.explicit = true;
-        let known = body.attempt_id.as_ref().and_then(|id| request.attempts.iter().position(|a| a.id.as_ref() == Some(id)));
+        let known = body
+            .attempt_id
+            .as_ref()
+            .and_then(|id| request.attempts.iter().position(|a| a.id.as_ref() == Some(id)));
         let index = known.unwrap_or_else(|| {
             let before = request.attempts.last().map(|a| a.candidate.clone());
             let kind = body.kind.or(request.next_kind.take());
@@ -503,7 +525,8 @@ impl ViewOfRun {
         attempt.output_started = body.output_started.or(attempt.output_started);
         attempt.usage = body.usage.clone().or(attempt.usage.take());
         let failed = body.outcome == Some(AttemptOutcome::Failed) || body.status.is_some_and(|s| s >= 400);
-        let detailed = body.status.is_some() || body.message.is_some() || body.code.is_some() || body.class.is_some();
+        let detailed =
+            body.status.is_some() || body.message.is_some() || body.code.is_some() || body.class.is_some();
         if detailed && (failed || body.message.is_some()) {
             let said = Said {
                 provider: attempt.candidate.provider.as_deref(),
@@ -525,11 +548,20 @@ impl ViewOfRun {
         }
     }
 
-    fn retry(&mut self, turn: usize, origin: Origin, event: &Event, body: &ModelRetry, raw: Option<&RawFailure>) {
+    fn retry(
+        &mut self,
+        turn: usize,
+        origin: Origin,
+        event: &Event,
+        body: &ModelRetry,
+        raw: Option<&RawFailure>,
+    ) {
         let request = self.request_of(turn, origin, event, body.request_id.as_ref());
         if let Some(candidate) = &body.candidate {
             let now = merged(&request.candidate, candidate);
-            if request.attempts.last().is_some_and(|a| differs(&a.candidate, &now)) && request.next_kind.is_none() {
+            if request.attempts.last().is_some_and(|a| differs(&a.candidate, &now))
+                && request.next_kind.is_none()
+            {
                 request.next_kind = Some(AttemptKind::Fallback);
                 request.pending = None;
             }
@@ -590,16 +622,22 @@ impl ViewOfRun {
             let seen = request.of_current_candidate() as u64;
             // The last failed attempt of a candidate has no retry record; the list of codes, or the fallback itself,
             // proves it.
-            let missing = if told > 0 { told.saturating_sub(seen) } else { u64::from(seen == 0 || request.pending.is_some()) };
+            let missing = if told > 0 {
+                told.saturating_sub(seen)
+            } else {
+                u64::from(seen == 0 || request.pending.is_some())
+            };
             for n in 0..missing {
-                let status = codes.get(usize::try_from(seen + n).unwrap_or(usize::MAX)).and_then(code_as_status);
+                let status =
+                    codes.get(usize::try_from(seen + n).unwrap_or(usize::MAX)).and_then(code_as_status);
                 let provider = request.candidate.provider.clone();
                 let attempt = request.push(origin, Evidence::Derived);
                 attempt.outcome = Some(AttemptOutcome::Failed);
                 if n + 1 == missing {
                     attempt.ended_at = event.ts;
                 }
-                let failure = judge(&Said { provider: provider.as_deref(), status, at: event.ts, ..Said::default() });
+                let failure =
+                    judge(&Said { provider: provider.as_deref(), status, at: event.ts, ..Said::default() });
                 attempt.failure = Some(failure);
             }
         }
@@ -639,7 +677,14 @@ impl ViewOfRun {
         request.end = Some(RequestEnd::Answered);
     }
 
-    fn failed(&mut self, turn: usize, origin: Origin, event: &Event, body: &ModelFailed, raw: Option<&RawFailure>) {
+    fn failed(
+        &mut self,
+        turn: usize,
+        origin: Origin,
+        event: &Event,
+        body: &ModelFailed,
+        raw: Option<&RawFailure>,
+    ) {
         if let Some(id) = &body.upstream_request_id {
             self.turns[turn].anchors.insert(id.clone());
         }
@@ -649,7 +694,11 @@ impl ViewOfRun {
         }
         let cut = matches!(
             body.decision,
-            Some(retryscope_events::Decision::Cancelled | retryscope_events::Decision::Deadline | retryscope_events::Decision::Budget)
+            Some(
+                retryscope_events::Decision::Cancelled
+                    | retryscope_events::Decision::Deadline
+                    | retryscope_events::Decision::Budget
+            )
         ) && request.pending.is_some_and(|p| ends_before(&p, event.ts, 0));
         let provider = request.candidate.provider.clone();
         if !cut {
@@ -676,9 +725,13 @@ impl ViewOfRun {
                 raw,
                 at: event.ts,
             };
-            let detailed = body.status.is_some() || body.message.is_some() || body.code.is_some() || body.class.is_some();
+            let detailed = body.status.is_some()
+                || body.message.is_some()
+                || body.code.is_some()
+                || body.class.is_some();
             let failure = judge(&said);
-            let better = attempt.failure.as_ref().is_none_or(|known| known.says_nothing() || !failure.says_nothing());
+            let better =
+                attempt.failure.as_ref().is_none_or(|known| known.says_nothing() || !failure.says_nothing());
             if detailed && better {
                 attempt.reached = reached(&failure);
                 attempt.failure = Some(failure);
@@ -726,7 +779,13 @@ impl ViewOfRun {
 }
 
 /// Closes a request whose own end the log does not give, because its turn ended.
-fn close(request: &mut RequestView, origin: Origin, at: Option<DateTime<Utc>>, outcome: TurnOutcome, deadline: bool) {
+fn close(
+    request: &mut RequestView,
+    origin: Origin,
+    at: Option<DateTime<Utc>>,
+    outcome: TurnOutcome,
+    deadline: bool,
+) {
     let slack_ms = if deadline { 1_000 } else { 0 };
     match request.pending {
         // The turn ended inside the planned wait: no further request left.

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::values::{
-    AttemptKind, AttemptOutcome, Candidate, Decision, DelaySource, ErrorSource, FallbackKind, Layer, Sent, Source,
-    ToolStatus, Usage,
+    AttemptKind, AttemptOutcome, Candidate, Decision, DelaySource, ErrorSource, FallbackKind, Layer, Sent,
+    Source, ToolStatus, Usage,
 };
 
 /// Declares the bodies: struct, setters, wire name, and the [`Body`] enum over them.

@@ -56,6 +56,8 @@ pub(crate) enum Format {
     Json,
     /// A small JSON object for a model or a wrapper (replay only)
     Brief,
+    /// Prometheus text format (report only)
+    Prom,
 }
 
 #[derive(Debug, Subcommand)]
@@ -64,6 +66,8 @@ pub(crate) enum Command {
     Replay(Replay),
     /// List runs
     Runs(Runs),
+    /// Totals over all runs
+    Report(Report),
     /// Print the JSON Schema of events.jsonl, or check a file against it
     Schema(Schema),
     /// Show which logs were found and what each can show
@@ -201,3 +205,6 @@ pub(crate) enum TaxonomyCommand {
     /// Print all rows as JSON
     Export,
 }
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Report {}

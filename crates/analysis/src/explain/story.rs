@@ -74,7 +74,10 @@ impl Story<'_> {
         let said = said.map(|text| format!(": {}", first_line(text))).unwrap_or_default();
         let answered = self.foreground().filter(|r| r.outcome.is_ok()).count();
         match answered {
-            0 => format!("{} ended this turn with an error before a model request failed{said}.", words::capital(&self.agent)),
+            0 => format!(
+                "{} ended this turn with an error before a model request failed{said}.",
+                words::capital(&self.agent)
+            ),
             _ => format!(
                 "{} ended this turn itself{said}. No model request failed: {} answered.",
                 words::capital(&self.agent),
@@ -118,12 +121,21 @@ impl Story<'_> {
         let waited: u64 = request.attempts.iter().filter_map(|a| a.waited_ms.or(a.delay_ms)).sum();
         let took = span_of(request);
         let after = took.map(|ms| format!(" after {}", words::span(ms))).unwrap_or_default();
-        let deadline = self.turn.terminal_reason.as_deref().is_some_and(|r| r.contains("wall_time") || r.contains("deadline"));
+        let deadline = self
+            .turn
+            .terminal_reason
+            .as_deref()
+            .is_some_and(|r| r.contains("wall_time") || r.contains("deadline"));
         if deadline {
-            return format!("The run's own time limit ended it{after}, {} of that spent waiting.", words::span(waited));
+            return format!(
+                "The run's own time limit ended it{after}, {} of that spent waiting.",
+                words::span(waited)
+            );
         }
         if !request.upstream.is_visible() || retries == Bound::at_least(0) {
-            return format!("{agent} gave up{after}; no answer was produced. How often it was sent is not visible in this log.");
+            return format!(
+                "{agent} gave up{after}; no answer was produced. How often it was sent is not visible in this log."
+            );
         }
         if retries.max == Some(0) && request.fallbacks == 0 {
             return format!("{agent} did not send it again; no answer was produced.");
@@ -201,7 +213,8 @@ impl Story<'_> {
             .collect();
         let mut text = match recovered.as_slice() {
             [] if !self.turn.counts.upstream_requests.is_visible() => {
-                "It succeeded; whether requests were sent more than once is not visible in this log.".to_owned()
+                "It succeeded; whether requests were sent more than once is not visible in this log."
+                    .to_owned()
             }
             [] if lost.is_empty() && !self.turn.counts.upstream_requests.bound.is_exact() => {
                 "It succeeded; no repeat is recorded, but this log cannot show all of them.".to_owned()
@@ -228,14 +241,18 @@ impl Story<'_> {
             text.push_str(&format!(
                 " {} got no answer on the way{}.",
                 words::counted(Bound::exact(lost.len() as u64), "request", "requests"),
-                lost.iter().find_map(|r| r.attempts.iter().rev().find_map(|a| a.failure.as_ref())).map(|f| format!(" ({})", describe(f))).unwrap_or_default(),
+                lost.iter()
+                    .find_map(|r| r.attempts.iter().rev().find_map(|a| a.failure.as_ref()))
+                    .map(|f| format!(" ({})", describe(f)))
+                    .unwrap_or_default(),
             ));
         }
         text
     }
 
     fn recovered(&self, request: &LogicalRequest) -> String {
-        let failed: Vec<&Attempt> = request.attempts.iter().filter(|a| a.outcome == Some(AttemptOutcome::Failed)).collect();
+        let failed: Vec<&Attempt> =
+            request.attempts.iter().filter(|a| a.outcome == Some(AttemptOutcome::Failed)).collect();
         let answers = failed.iter().filter_map(|a| a.failure.as_ref()).map(describe).collect::<Vec<_>>();
         let after = match answers.as_slice() {
             [] => "the failures before it are not described in this log".to_owned(),
@@ -251,21 +268,31 @@ impl Story<'_> {
         if request.outcome == RequestOutcome::OkAfterFallback {
             let to = request.attempts.last().map(|a| name(&a.candidate, true)).unwrap_or_default();
             let from = request.attempts.first().map(|a| name(&a.candidate, true)).unwrap_or_default();
-            return format!("Recovered: {to} answered{took} instead of {from}, {after}; no work lost.{silent}");
+            return format!(
+                "Recovered: {to} answered{took} instead of {from}, {after}; no work lost.{silent}"
+            );
         }
         let attempt = request.upstream.bound;
-        let on = if attempt.is_exact() { format!("on attempt {}", attempt.min) } else { format!("after {} attempts", words::bound(attempt)) };
+        let on = if attempt.is_exact() {
+            format!("on attempt {}", attempt.min)
+        } else {
+            format!("after {} attempts", words::bound(attempt))
+        };
         format!("Recovered {on}{took}, {after}; no work lost.{silent}")
     }
 
     fn stopped(&self, beginning: &str) -> String {
         let open = self.foreground().rev().find(|r| !r.outcome.is_ok());
         let mut text = beginning.trim_end_matches('.').to_owned();
-        let last = open.and_then(|r| r.attempts.iter().rev().find(|a| a.outcome == Some(AttemptOutcome::Failed)).map(|a| (r, a)));
+        let last = open.and_then(|r| {
+            r.attempts.iter().rev().find(|a| a.outcome == Some(AttemptOutcome::Failed)).map(|a| (r, a))
+        });
         match last {
             Some((request, attempt)) => {
-                let failed = request.attempts.iter().filter(|a| a.outcome == Some(AttemptOutcome::Failed)).count();
-                let why = attempt.failure.as_ref().map(describe).unwrap_or_else(|| "no reason logged".to_owned());
+                let failed =
+                    request.attempts.iter().filter(|a| a.outcome == Some(AttemptOutcome::Failed)).count();
+                let why =
+                    attempt.failure.as_ref().map(describe).unwrap_or_else(|| "no reason logged".to_owned());
                 text.push_str(&format!(
                     ". By then {} of {} had failed, last with {why}",
                     words::counted(Bound::exact(failed as u64), "attempt", "attempts"),
@@ -279,8 +306,16 @@ impl Story<'_> {
                     text.push_str(&format!("; the next was planned {} later{asked}", words::span(delay)));
                 }
                 text.push('.');
-                if let Some(failure) = attempt.failure.as_ref().filter(|f| matches!(f.class, Class::Auth | Class::Exhausted | Class::InvalidRequest)) {
-                    let cause = Cause { failure: failure.clone(), candidate: attempt.candidate.clone(), evidence: Vec::new() };
+                if let Some(failure) = attempt
+                    .failure
+                    .as_ref()
+                    .filter(|f| matches!(f.class, Class::Auth | Class::Exhausted | Class::InvalidRequest))
+                {
+                    let cause = Cause {
+                        failure: failure.clone(),
+                        candidate: attempt.candidate.clone(),
+                        evidence: Vec::new(),
+                    };
                     if let Some(meaning) = self.what_it_means(&cause, request) {
                         text.push(' ');
                         text.push_str(&meaning);
@@ -334,9 +369,13 @@ fn answers(attempts: &[&Attempt], requests: &str) -> String {
         let reason = spaced(first.reason.as_str());
         return match (first.status, first.reason) {
             (Some(status), _) => format!("answered {status} ({reason}) to {requests}"),
-            (None, Reason::Refused | Reason::Dns | Reason::Connect) => format!("could not be reached ({reason}) for {requests}"),
+            (None, Reason::Refused | Reason::Dns | Reason::Connect) => {
+                format!("could not be reached ({reason}) for {requests}")
+            }
             (None, Reason::Timeout) => format!("did not answer {requests} in time"),
-            (None, Reason::StreamCut | Reason::Reset | Reason::IdleTimeout) => format!("broke off ({reason}) {requests}"),
+            (None, Reason::StreamCut | Reason::Reset | Reason::IdleTimeout) => {
+                format!("broke off ({reason}) {requests}")
+            }
             (None, Reason::NoDetail) => format!("failed {requests}, for a reason this log does not give"),
             (None, _) => format!("failed {requests} ({reason})"),
         };
@@ -358,7 +397,10 @@ fn fold(words: &[String]) -> Vec<String> {
             None => counted.push((word, 1)),
         }
     }
-    counted.into_iter().map(|(word, n)| if n == 1 { word.clone() } else { format!("{word} ({n} times)") }).collect()
+    counted
+        .into_iter()
+        .map(|(word, n)| if n == 1 { word.clone() } else { format!("{word} ({n} times)") })
+        .collect()
 }
 
 fn repeated(retries: Bound) -> String {

@@ -15,7 +15,12 @@ use crate::context::now;
 use crate::exit::{Exit, hinted};
 use crate::output::{Output, width};
 
-pub(crate) fn run(reading: &Reading, display: Display, args: &Classify, output: &mut Output) -> anyhow::Result<Exit> {
+pub(crate) fn run(
+    reading: &Reading,
+    display: Display,
+    args: &Classify,
+    output: &mut Output,
+) -> anyhow::Result<Exit> {
     let now = now(reading)?;
     if let Some(path) = &args.input {
         return if path.as_os_str() == "-" {
@@ -25,12 +30,19 @@ pub(crate) fn run(reading: &Reading, display: Display, args: &Classify, output: 
             batch(BufReader::new(file), now, display, output)
         };
     }
-    let headers: Vec<(&str, &str)> = args.header.iter().filter_map(|h| h.split_once(':')).map(|(n, v)| (n.trim(), v.trim())).collect();
+    let headers: Vec<(&str, &str)> =
+        args.header.iter().filter_map(|h| h.split_once(':')).map(|(n, v)| (n.trim(), v.trim())).collect();
     if headers.len() < args.header.len() {
-        return Err(hinted("a header is `name: value`", ["for example --header 'retry-after: 30'".to_owned()]));
+        return Err(hinted(
+            "a header is `name: value`",
+            ["for example --header 'retry-after: 30'".to_owned()],
+        ));
     }
     if args.text.is_none() && args.status.is_none() && args.body.is_none() {
-        return Err(hinted("nothing to classify", ["give a text, or --status and --body; retryscope classify --help has examples".to_owned()]));
+        return Err(hinted(
+            "nothing to classify",
+            ["give a text, or --status and --body; retryscope classify --help has examples".to_owned()],
+        ));
     }
     let failure = Failure {
         provider: args.provider.as_deref(),
@@ -43,13 +55,18 @@ pub(crate) fn run(reading: &Reading, display: Display, args: &Classify, output: 
     let judged = classify(&failure);
     match display.format {
         Format::Text => output.text(&page(&judged, args.provider.as_deref(), now))?,
-        Format::Json | Format::Brief => output.json(&object(&judged))?,
+        Format::Json | Format::Brief | Format::Prom => output.json(&object(&judged))?,
     }
     Ok(Exit::Ok)
 }
 
 /// One answer a line, in order; a line that cannot be read is answered as unknown, so that lines keep their partner.
-fn batch(mut input: impl BufRead, now: DateTime<Utc>, display: Display, output: &mut Output) -> anyhow::Result<Exit> {
+fn batch(
+    mut input: impl BufRead,
+    now: DateTime<Utc>,
+    display: Display,
+    output: &mut Output,
+) -> anyhow::Result<Exit> {
     let mut line = Vec::new();
     let mut number = 0;
     let mut exit = Exit::Ok;
@@ -75,10 +92,17 @@ fn batch(mut input: impl BufRead, now: DateTime<Utc>, display: Display, output: 
         };
         match display.format {
             Format::Text => {
-                let wait = judged.retry_after_ms.map(|ms| format!("  wait {}", words::span(ms))).unwrap_or_default();
-                output.text(&format!("{number}  {}/{}  {}{wait}  {}\n", judged.class, judged.reason, retry_word(&judged), judged.rule))?;
+                let wait =
+                    judged.retry_after_ms.map(|ms| format!("  wait {}", words::span(ms))).unwrap_or_default();
+                output.text(&format!(
+                    "{number}  {}/{}  {}{wait}  {}\n",
+                    judged.class,
+                    judged.reason,
+                    retry_word(&judged),
+                    judged.rule
+                ))?;
             }
-            Format::Json | Format::Brief => output.json(&object(&judged))?,
+            Format::Json | Format::Brief | Format::Prom => output.json(&object(&judged))?,
         }
     }
 }
@@ -94,11 +118,14 @@ fn of_record(record: &serde_json::Map<String, Value>, now: DateTime<Utc>) -> Jud
     let headers: Vec<(String, String)> = match record.get("headers") {
         Some(Value::Object(map)) => map
             .iter()
-            .map(|(name, value)| (name.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned)))
+            .map(|(name, value)| {
+                (name.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+            })
             .collect(),
         _ => Vec::new(),
     };
-    let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let headers: Vec<(&str, &str)> =
+        headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     classify(&Failure {
         provider: provider.as_deref(),
         status: status.and_then(|s| u16::try_from(s).ok()),
@@ -131,11 +158,14 @@ fn page(judged: &Judgement, name: Option<&str>, now: DateTime<Utc>) -> String {
         page.row("wait", &format!("the provider asked for {}", words::span(ms)));
     }
     if let Some(at) = judged.reset_at {
-        let left = u64::try_from((at - now).num_milliseconds()).map(|ms| format!(" (in {})", words::span(ms))).unwrap_or_default();
+        let left = u64::try_from((at - now).num_milliseconds())
+            .map(|ms| format!(" (in {})", words::span(ms)))
+            .unwrap_or_default();
         page.row("resets", &format!("{}{left}", at.format("%Y-%m-%d %H:%M:%S UTC")));
     }
     page.row("what to do", judged.class.advice());
-    let table = name.and_then(provider).or_else(|| provider(judged.rule.split('/').next().unwrap_or_default()));
+    let table =
+        name.and_then(provider).or_else(|| provider(judged.rule.split('/').next().unwrap_or_default()));
     if let Some(table) = table {
         if matches!(judged.class, Class::Exhausted | Class::Auth)
             && let Some(url) = &table.billing_url
@@ -148,7 +178,14 @@ fn page(judged: &Judgement, name: Option<&str>, now: DateTime<Utc>) -> String {
             page.row("status page", url);
         }
     }
-    page.row("matched", &format!("row {} ({} confidence)", judged.rule, visible(&format!("{:?}", judged.confidence).to_lowercase())));
+    page.row(
+        "matched",
+        &format!(
+            "row {} ({} confidence)",
+            judged.rule,
+            visible(&format!("{:?}", judged.confidence).to_lowercase())
+        ),
+    );
     page.finish()
 }
 

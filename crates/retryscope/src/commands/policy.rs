@@ -15,9 +15,14 @@ use crate::output::{Output, width};
 pub(crate) fn run(args: &Policy, display: Display, output: &mut Output) -> anyhow::Result<Exit> {
     match &args.command {
         PolicyCommand::Show { agent: None, .. } => list(display, output),
-        PolicyCommand::Show { agent: Some(agent), agent_version } => show(agent, agent_version.as_deref(), display, output),
+        PolicyCommand::Show { agent: Some(agent), agent_version } => {
+            show(agent, agent_version.as_deref(), display, output)
+        }
         PolicyCommand::Check { file } => check(file, display, output),
-        PolicyCommand::Profile { name } => match [own::Profile::Interactive, own::Profile::Batch].into_iter().find(|p| p.as_str() == name) {
+        PolicyCommand::Profile { name } => match [own::Profile::Interactive, own::Profile::Batch]
+            .into_iter()
+            .find(|p| p.as_str() == name)
+        {
             Some(profile) => {
                 output.text(profile.text())?;
                 Ok(Exit::Ok)
@@ -58,7 +63,10 @@ fn list(display: Display, output: &mut Output) -> anyhow::Result<Exit> {
 fn show(agent: &str, version: Option<&str>, display: Display, output: &mut Output) -> anyhow::Result<Exit> {
     let Some(policy) = find(agent, version) else {
         let names: Vec<String> = known_agents().into_iter().map(|name| name.to_string()).collect();
-        return Err(hinted(format!("no policy of `{agent}` is known"), [format!("known: {}", names.join(", "))]));
+        return Err(hinted(
+            format!("no policy of `{agent}` is known"),
+            [format!("known: {}", names.join(", "))],
+        ));
     };
     if display.format != Format::Text {
         output.json(&json!({"schema": "retryscope.policy/1", "policies": [policy]}))?;
@@ -83,7 +91,13 @@ fn page(policy: &Known) -> String {
         .map(|layer| {
             let waits: Vec<String> = (1..=3)
                 .filter_map(|n| layer.backoff(n))
-                .map(|(min, max)| if min == max { words::span(min) } else { format!("{}-{}", words::span(min), words::span(max)) })
+                .map(|(min, max)| {
+                    if min == max {
+                        words::span(min)
+                    } else {
+                        format!("{}-{}", words::span(min), words::span(max))
+                    }
+                })
                 .collect();
             vec![
                 layer.layer.as_str().to_owned(),
@@ -101,15 +115,30 @@ fn page(policy: &Known) -> String {
     page.table(&["layer", "name", "retries", "setting", "first waits", "retries on"], &rows, &[], 2);
     section(&mut page, "weak", policy.weaknesses.iter().cloned());
     section(&mut page, "good", policy.strengths.iter().cloned());
-    section(&mut page, "settings", policy.settings.iter().map(|s| format!("{} ({}): {}", s.name, s.file, s.meaning)));
+    section(
+        &mut page,
+        "settings",
+        policy.settings.iter().map(|s| format!("{} ({}): {}", s.name, s.file, s.meaning)),
+    );
     let views = policy.views.iter().map(|view| {
-        let enable = view.enable.as_deref().map(|e| format!("; to get it: {}", e.trim().replace('\n', " "))).unwrap_or_default();
+        let enable = view
+            .enable
+            .as_deref()
+            .map(|e| format!("; to get it: {}", e.trim().replace('\n', " ")))
+            .unwrap_or_default();
         format!("{} shows {:?} attempts{enable}", view.id, view.attempts).to_lowercase()
     });
     section(&mut page, "logs", views);
-    let conflicts = policy.conflicts.iter().map(|c| format!("{} ({}), but {} ({})", c.claim, c.claim_source, c.finding, c.finding_source));
+    let conflicts = policy
+        .conflicts
+        .iter()
+        .map(|c| format!("{} ({}), but {} ({})", c.claim, c.claim_source, c.finding, c.finding_source));
     section(&mut page, "conflicts", conflicts);
-    section(&mut page, "facts", policy.facts.iter().map(|f| format!("{} [{:?}: {}]", f.text, f.evidence, f.source)));
+    section(
+        &mut page,
+        "facts",
+        policy.facts.iter().map(|f| format!("{} [{:?}: {}]", f.text, f.evidence, f.source)),
+    );
     if by_agent(&policy.agent).len() > 1 {
         page.space();
         let others: Vec<String> = by_agent(&policy.agent).iter().map(|p| p.title.clone()).collect();
@@ -138,7 +167,13 @@ fn check(file: &std::path::Path, display: Display, output: &mut Output) -> anyho
     let problems = own::check(&text);
     if display.format == Format::Text {
         for problem in &problems {
-            output.text(&format!("{}:{}:{}: {}\n", file.display(), problem.line, problem.column, problem.message))?;
+            output.text(&format!(
+                "{}:{}:{}: {}\n",
+                file.display(),
+                problem.line,
+                problem.column,
+                problem.message
+            ))?;
             if let Some(hint) = &problem.hint {
                 output.text(&format!("  hint: {hint}\n"))?;
             }
