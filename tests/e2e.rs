@@ -1,5 +1,7 @@
 //! End-to-end tests: the real binary on real logs.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot read its input fails, and says where")]
+
 mod e2e {
     mod architecture;
     mod bad_input;

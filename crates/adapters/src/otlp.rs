@@ -59,11 +59,6 @@ impl Attributes {
     pub(crate) fn status(&self, key: &str) -> Option<u16> {
         self.get(key)?.parse().ok().filter(|n| (100..600).contains(n))
     }
-
-    /// Returns an attribute as a time.
-    pub(crate) fn time(&self, key: &str) -> Option<DateTime<Utc>> {
-        DateTime::parse_from_rfc3339(self.get(key)?).ok().map(|t| t.with_timezone(&Utc))
-    }
 }
 
 /// One log record.

@@ -29,8 +29,9 @@ fn is_ours(record: &Object<'_>) -> bool {
     let known = retryscope_events::Body::TYPES.contains(&kind.as_ref())
         || kind == "model.retry"
         || kind == "model.fallback";
-    known && ["run_id", "runId", "session_id", "sessionId"].iter().any(|key| record.raw(key).is_some())
-        || known && (record.raw("data").is_some() || record.raw("payload").is_some())
+    let names_run =
+        ["run_id", "runId", "session_id", "sessionId"].iter().any(|key| record.raw(key).is_some());
+    known && (names_run || record.raw("data").is_some() || record.raw("payload").is_some())
 }
 
 #[derive(Default)]
@@ -57,7 +58,7 @@ impl LineDecoder for Events {
                 }
             }
             Err(ReadError::NewerMajor { found, supported }) => {
-                sink.gap(place, GapKind::NewerVersion { found, supported })
+                sink.gap(place, GapKind::NewerVersion { found, supported });
             }
             Err(ReadError::Json(_) | ReadError::NotAnObject) => sink.gap(place, GapKind::InvalidJson),
             // A record of another kind between ours.

@@ -33,7 +33,7 @@ fn recognize(path: &Path, head: &[u8]) -> Option<Recognized> {
         let reading = Reading::Document(Box::new(ResultFile));
         return Some(Recognized { agent: Some(AGENT), view: View::RESULT, reading });
     }
-    let first = head.split(|b| *b == b'\n').filter_map(Object::parse).next()?;
+    let first = head.split(|b| *b == b'\n').find_map(Object::parse)?;
     let ours = first.raw("event_type").is_some()
         && first.raw("sequence").is_some()
         && first.raw("task_id").is_some();
@@ -176,17 +176,15 @@ impl Log {
                 self.request(said, Source::Background, "review", candidate, sink);
             }
             "loop.wind_down_started" => {
-                self.request(said, Source::Foreground, "wind_down", self.current.clone(), sink)
+                self.request(said, Source::Foreground, "wind_down", self.current.clone(), sink);
             }
-            "run.error" => {
-                // An exception that the provider adapters do not catch; it ends the run without `model.failed`.
-                if self.open_request {
-                    let mut failed =
-                        ModelFailed::new().request_id(self.request_id()).candidate(self.current.clone());
-                    failed.code = data.string("error_type");
-                    failed.message = data.string("error");
-                    self.close(said, failed, sink);
-                }
+            // An exception that the provider adapters do not catch; it ends the run without `model.failed`.
+            "run.error" if self.open_request => {
+                let mut failed =
+                    ModelFailed::new().request_id(self.request_id()).candidate(self.current.clone());
+                failed.code = data.string("error_type");
+                failed.message = data.string("error");
+                self.close(said, failed, sink);
             }
             "run.completed" | "run.failed" | "run.cancelled" => self.finish(said, sink),
             _ => {}
@@ -314,6 +312,7 @@ impl Log {
         sink.item(said.place, Item::Event(Box::new(event), None));
     }
 
+    #[expect(clippy::unused_self, reason = "reads like `emit` beside it")]
     fn mark(&self, said: &Said<'_>, mark: Mark, sink: &mut dyn Sink) {
         sink.item(said.place, Item::Mark { run: said.run.clone(), at: said.record.time("created_at"), mark });
     }

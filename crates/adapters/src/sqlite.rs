@@ -59,7 +59,7 @@ fn try_open(path: &Path, mode: &str) -> rusqlite::Result<Connection> {
     for byte in path.as_os_str().as_encoded_bytes() {
         match byte {
             b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => {
-                uri.push(char::from(*byte))
+                uri.push(char::from(*byte));
             }
             other => uri.push_str(&format!("%{other:02X}")),
         }

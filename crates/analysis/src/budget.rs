@@ -69,10 +69,13 @@ pub struct BudgetState {
     pub allows_retry: bool,
 }
 
+/// Upstream requests and retries by minute since 1970.
+type Minutes = BTreeMap<i64, (u64, u64)>;
+
 /// Requests and retries by minute; minutes older than the longest window are dropped.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Budget {
-    scopes: Vec<(Scope, BTreeMap<i64, (u64, u64)>)>,
+    scopes: Vec<(Scope, Minutes)>,
 }
 
 impl Budget {

@@ -73,7 +73,7 @@ impl Engine {
                 }
             }
             Item::Mark { run, at, mark } => {
-                self.view(run.clone(), kind, origin.source).mark(origin, *at, mark)
+                self.view(run.clone(), kind, origin.source).mark(origin, *at, mark);
             }
         }
     }

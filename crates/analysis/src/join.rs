@@ -112,7 +112,10 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
     }
     let outcome = turns.last().map_or(RunOutcome::Unknown, |t| t.outcome);
     let told = parts.iter().flat_map(|p| p.view.settings.iter().cloned());
-    let read = settings.into_iter().flat_map(|s| s.entries()).map(|s| (s.name.clone(), s.value.to_string()));
+    let read = settings
+        .into_iter()
+        .flat_map(retryscope_policy::Settings::entries)
+        .map(|s| (s.name.clone(), s.value.to_string()));
     let settings: Vec<(String, String)> = read.chain(told).collect();
     let mut sources: Vec<SourceId> = parts.iter().map(|p| p.source).collect();
     sources.sort_unstable();

@@ -100,7 +100,7 @@ pub(crate) fn judge(said: &Said<'_>) -> Failure {
             .filter(|r| class.reasons().contains(r));
         failure.reason = reason.or_else(|| class.reasons().first().copied()).unwrap_or(failure.reason);
         failure.retryable = said.retryable.unwrap_or_else(|| class.is_retryable());
-        failure.rule = "stated by the log".to_owned();
+        "stated by the log".clone_into(&mut failure.rule);
     }
     failure
 }

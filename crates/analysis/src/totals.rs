@@ -44,7 +44,7 @@ pub enum Metric {
 }
 
 /// Labels of a series, in the order of the metric table.
-pub type Labels = Vec<(&'static str, Arc<str>)>;
+pub(crate) type Labels = Vec<(&'static str, Arc<str>)>;
 
 /// Events older than this when they are read are `late`.
 pub const LATE_AFTER: TimeDelta = TimeDelta::minutes(10);
@@ -219,7 +219,9 @@ impl Totals {
             series.labels.insert("arrival".into(), if late { "late".into() } else { "live".into() });
         }
         if let (Metric::UpstreamRequests, Some(at)) = (series.metric, sample.at) {
-            let label = |name: &str| series.labels.get(name).map(|v| v.to_string()).unwrap_or_default();
+            let label = |name: &str| {
+                series.labels.get(name).map(std::string::ToString::to_string).unwrap_or_default()
+            };
             let retries = if label("kind") == "retry" { n } else { 0 };
             let scopes = [
                 Scope::global(),

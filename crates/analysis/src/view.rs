@@ -170,9 +170,8 @@ impl RequestView {
             Some(Pending { at: Some(at), delay_ms: Some(delay) }) => {
                 Some(at + TimeDelta::milliseconds(delay.cast_signed()))
             }
-            Some(_) => None,
             None if self.attempts.is_empty() => self.opened_at,
-            None => None,
+            Some(_) | None => None,
         };
         self.attempts.push(Attempt {
             id: None,
@@ -628,8 +627,9 @@ impl ViewOfRun {
                 u64::from(seen == 0 || request.pending.is_some())
             };
             for n in 0..missing {
-                let status =
-                    codes.get(usize::try_from(seen + n).unwrap_or(usize::MAX)).and_then(code_as_status);
+                let status = codes
+                    .get(usize::try_from(seen + n).unwrap_or(usize::MAX))
+                    .and_then(|code| code_as_status(code.as_ref()));
                 let provider = request.candidate.provider.clone();
                 let attempt = request.push(origin, Evidence::Derived);
                 attempt.outcome = Some(AttemptOutcome::Failed);
@@ -844,7 +844,7 @@ fn add_missing(request: &mut RequestView, told: u64) {
     }
 }
 
-fn code_as_status(code: &Option<Value>) -> Option<u16> {
+fn code_as_status(code: Option<&Value>) -> Option<u16> {
     match code {
         Some(Value::Number(number)) => number.as_u64().and_then(|n| u16::try_from(n).ok()),
         Some(Value::String(text)) => text.parse().ok(),
@@ -854,9 +854,8 @@ fn code_as_status(code: &Option<Value>) -> Option<u16> {
 
 fn reached(failure: &Failure) -> Option<bool> {
     match (failure.status, failure.reason.as_str()) {
-        (Some(_), _) => Some(true),
+        (Some(_), _) | (None, "stream_cut" | "idle_timeout") => Some(true),
         (None, "refused" | "dns" | "connect") => Some(false),
-        (None, "stream_cut" | "idle_timeout") => Some(true),
         _ => None,
     }
 }
@@ -871,21 +870,21 @@ fn repeat_key(event: &Event) -> Option<String> {
 }
 
 pub(crate) fn merge_facts(into: &mut Facts, said: &Facts) {
-    fn take<T: Clone>(into: &mut Option<T>, said: &Option<T>) {
+    fn take<T: Clone>(into: &mut Option<T>, said: Option<&T>) {
         if said.is_some() {
-            into.clone_from(said);
+            *into = said.cloned();
         }
     }
-    take(&mut into.agent_version, &said.agent_version);
-    take(&mut into.parent_run_id, &said.parent_run_id);
-    take(&mut into.parent_call_id, &said.parent_call_id);
-    take(&mut into.forked_from, &said.forked_from);
-    take(&mut into.provider, &said.provider);
-    take(&mut into.model, &said.model);
-    take(&mut into.api, &said.api);
-    take(&mut into.policy_version, &said.policy_version);
-    take(&mut into.started_at, &said.started_at);
-    take(&mut into.directory, &said.directory);
+    take(&mut into.agent_version, said.agent_version.as_ref());
+    take(&mut into.parent_run_id, said.parent_run_id.as_ref());
+    take(&mut into.parent_call_id, said.parent_call_id.as_ref());
+    take(&mut into.forked_from, said.forked_from.as_ref());
+    take(&mut into.provider, said.provider.as_ref());
+    take(&mut into.model, said.model.as_ref());
+    take(&mut into.api, said.api.as_ref());
+    take(&mut into.policy_version, said.policy_version.as_ref());
+    take(&mut into.started_at, said.started_at.as_ref());
+    take(&mut into.directory, said.directory.as_ref());
 }
 
 fn merge_candidate(into: &mut Candidate, said: &Candidate) {

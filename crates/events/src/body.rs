@@ -220,7 +220,7 @@ bodies! {
         output_started: bool,
         /// Whether what was shown has been taken back.
         output_discarded: bool,
-        /// What differs in the next attempt: credential, max_tokens, context, transport, features.
+        /// What differs in the next attempt: `credential`, `max_tokens`, `context`, `transport`, `features`.
         changed: Vec<String>,
         /// The retry budget that allowed it.
         budget: BudgetState,

@@ -247,20 +247,19 @@ fn build(kind: &str, mut fields: Map<String, Value>) -> Result<Event, ReadError>
                 own.insert((*name).to_owned(), coerce(name, value));
             }
         }
-        event.body = match Body::from_fields(kind, Value::Object(own.clone())) {
-            Ok(body) => body,
+        event.body = if let Ok(body) = Body::from_fields(kind, Value::Object(own.clone())) {
+            body
+        } else {
             // A field of the wrong type is a gap; the others still count.
-            Err(_) => {
-                let mut good = Map::new();
-                for (name, value) in own {
-                    let single: Map<String, Value> = [(name.clone(), value.clone())].into_iter().collect();
-                    match Body::from_fields(kind, Value::Object(single)) {
-                        Ok(_) => good.insert(name, value),
-                        Err(_) => event.extra.insert(name, value),
-                    };
-                }
-                Body::from_fields(kind, Value::Object(good))?
+            let mut good = Map::new();
+            for (name, value) in own {
+                let single: Map<String, Value> = [(name.clone(), value.clone())].into_iter().collect();
+                match Body::from_fields(kind, Value::Object(single)) {
+                    Ok(_) => good.insert(name, value),
+                    Err(_) => event.extra.insert(name, value),
+                };
             }
+            Body::from_fields(kind, Value::Object(good))?
         };
     }
     event.extra.extend(fields);

@@ -3,7 +3,7 @@
 //! Used by the daemon's `/metrics` and by `report --format prom` alike, so that neither can count for itself. Not for:
 //! what is counted (the analysis), or the daemon's state about itself (it hands that over as [`Extra`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 use prometheus::proto::{
@@ -228,13 +228,13 @@ impl Extra {
     /// Adds what follows from the runs themselves: active and waiting runs, versions, resets, hidden requests, budgets.
     pub fn add_runs(&mut self, runs: &[Run], totals: &Totals, policy: BudgetPolicy, now: DateTime<Utc>) {
         let mut active: BTreeMap<&str, (f64, f64, f64)> = BTreeMap::new();
-        let mut versions: BTreeMap<(&str, &str), ()> = BTreeMap::new();
+        let mut versions: BTreeSet<(&str, &str)> = BTreeSet::new();
         let mut resets: BTreeMap<(String, String), f64> = BTreeMap::new();
         let mut hidden: BTreeMap<(String, String), (f64, Option<f64>)> = BTreeMap::new();
         for run in runs {
             let agent = &*run.key.agent;
             if let Some(version) = &run.facts.agent_version {
-                versions.insert((agent, version), ());
+                versions.insert((agent, version));
             }
             let entry = active.entry(agent).or_default();
             if run.outcome == RunOutcome::Running {
@@ -280,7 +280,7 @@ impl Extra {
             self.add("retryscope_runs_waiting", &[agent], waiting);
             self.add("retryscope_longest_wait_seconds", &[agent], longest);
         }
-        for ((agent, version), ()) in versions {
+        for (agent, version) in versions {
             self.add("retryscope_agent_info", &[agent, version], 1.0);
         }
         for ((agent, provider), at) in resets {
@@ -327,7 +327,7 @@ fn run_families(totals: &Totals) -> Vec<MetricFamily> {
                 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
                 let value = if *metric == Metric::Waiting { n as f64 / 1e3 } else { n as f64 };
                 let mut out = ProtoMetric::from_label(pairs(row, |name| {
-                    series.labels.get(name).map(|v| v.to_string())
+                    series.labels.get(name).map(std::string::ToString::to_string)
                 }));
                 let mut counter = Counter::default();
                 counter.set_value(value);
@@ -350,7 +350,8 @@ fn histogram_metric(
 ) -> ProtoMetric {
     let (bounds, unit) =
         if metric == Metric::RetryDelay { (DELAY_BUCKETS, 1e3) } else { (ATTEMPT_BUCKETS, 1.0) };
-    let mut out = ProtoMetric::from_label(pairs(row, |name| labels.get(name).map(|v| v.to_string())));
+    let mut out =
+        ProtoMetric::from_label(pairs(row, |name| labels.get(name).map(std::string::ToString::to_string)));
     let mut proto = Histogram::default();
     let mut cumulative = 0;
     let mut buckets = Vec::new();

@@ -32,7 +32,8 @@ fn read_file(scan: &mut Scan, found: &Found) -> io::Result<()> {
     let length = fill(&mut input, &mut head)?;
     let Some(recognized) = recognize(&found.path, &head[..length]) else { return Ok(()) };
     if let Reading::Database(decoder) = recognized.reading {
-        return database(scan, found, recognized.agent, recognized.view, decoder);
+        database(scan, found, recognized.agent, recognized.view, decoder);
+        return Ok(());
     }
     input.seek(SeekFrom::Start(0))?;
     let written_at = found.metadata.modified().ok().map(Into::into);
@@ -60,7 +61,7 @@ fn database(
     agent: Option<&'static str>,
     view: View,
     mut decoder: Box<dyn DatabaseDecoder>,
-) -> io::Result<()> {
+) {
     let id = begin(scan, &found.path, agent, view, found.metadata.len());
     let written_at = found.metadata.modified().ok().map(Into::into);
     scan.states.insert(id, SourceState { written_at, ..SourceState::default() });
@@ -72,7 +73,6 @@ fn database(
     if let Err(message) = result {
         scan.gaps.push(SourceGap { source: id, place: Place::Whole, kind: GapKind::Database { message } });
     }
-    Ok(())
 }
 
 fn begin(scan: &mut Scan, path: &Path, agent: Option<&'static str>, view: View, bytes: u64) -> SourceId {

@@ -32,7 +32,7 @@ impl Shrink {
                 let keep = ends
                     || self.string_length <= STRING_LIMIT
                     || self.escaped && self.string_length == STRING_LIMIT + 1;
-                self.escaped = byte == b'\\' && !self.escaped && keep || byte == b'\\' && !self.escaped;
+                self.escaped = byte == b'\\' && !self.escaped;
                 self.in_string = !ends;
                 keep
             } else {

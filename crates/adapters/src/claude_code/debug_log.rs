@@ -73,6 +73,7 @@ impl DebugLog {
         }
     }
 
+    #[expect(clippy::unused_self, reason = "reads like `event` beside it")]
     fn mark(&self, run: &RunKey, place: Place, at: DateTime<Utc>, mark: Mark, sink: &mut dyn Sink) {
         sink.item(place, Item::Mark { run: run.clone(), at: Some(at), mark });
     }
@@ -146,19 +147,18 @@ impl DebugLog {
             ..Candidate::default()
         };
         let repeats = self.failed && self.open.is_some() && !background;
-        let id = match self.open.clone().filter(|_| repeats) {
-            Some(id) => id,
-            None => {
-                if let Some(before) = self.open.take().filter(|_| self.failed) {
-                    self.event(run, place, at, ModelFailed::new().request_id(before), sink);
-                }
-                self.requests += 1;
-                let id = format!("#{}", self.requests);
-                let source = if background { Source::Background } else { Source::Foreground };
-                let request = ModelRequest::new().request_id(id.clone()).source(source).purpose(query);
-                self.event(run, place, at, request.candidate(candidate.clone()), sink);
-                id
+        let id = if let Some(id) = self.open.clone().filter(|_| repeats) {
+            id
+        } else {
+            if let Some(before) = self.open.take().filter(|_| self.failed) {
+                self.event(run, place, at, ModelFailed::new().request_id(before), sink);
             }
+            self.requests += 1;
+            let id = format!("#{}", self.requests);
+            let source = if background { Source::Background } else { Source::Foreground };
+            let request = ModelRequest::new().request_id(id.clone()).source(source).purpose(query);
+            self.event(run, place, at, request.candidate(candidate.clone()), sink);
+            id
         };
         self.attempts += 1;
         let mut attempt =
@@ -166,9 +166,6 @@ impl DebugLog {
         attempt.candidate = Some(candidate);
         attempt.started_at = Some(at);
         self.event(run, place, at, attempt, sink);
-        if !repeats {
-            self.failed = false;
-        }
         self.failed = false;
         self.open = Some(id);
     }

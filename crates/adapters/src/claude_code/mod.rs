@@ -42,7 +42,7 @@ fn recognize(path: &Path, head: &[u8]) -> Option<Recognized> {
             .iter()
             .any(|r| r.is("type", "result") && r.raw("session_id").is_some() && r.raw("is_error").is_some())
     {
-        return lines(View::STDOUT, Box::new(stdout::Stdout::default()));
+        return lines(View::STDOUT, Box::<stdout::Stdout>::default());
     }
     let line_types =
         ["user", "assistant", "system", "queue-operation", "api-request", "file-history-snapshot", "summary"];
@@ -52,11 +52,11 @@ fn recognize(path: &Path, head: &[u8]) -> Option<Recognized> {
     });
     // A first line longer than the head shows only its beginning.
     let cut = records.is_empty()
-        && name.ends_with(".jsonl")
+        && path.extension().is_some_and(|e| e == "jsonl")
         && holds(head, "\"sessionId\":\"")
         && holds(head, "\"uuid\":\"");
     if is_transcript || cut {
-        return lines(View::SESSION, Box::new(transcript::Transcript::default()));
+        return lines(View::SESSION, Box::<transcript::Transcript>::default());
     }
     if debug_log::recognize(head) {
         return lines(View::DEBUG_LOG, Box::new(debug_log::DebugLog::new(session_of_debug_log(path))));

@@ -151,7 +151,7 @@ fn situations(turn: &Turn) -> Vec<&'static str> {
     if turn.outcome == RunOutcome::Failed {
         match cause.map(|f| f.class) {
             Some(Class::Transient | Class::Throttled) if turn.counts.retries.bound.min > 0 => {
-                out.extend(["fallback", "outlast"])
+                out.extend(["fallback", "outlast"]);
             }
             Some(Class::Exhausted) => out.push("exhausted"),
             _ => {}

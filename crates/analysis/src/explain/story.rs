@@ -221,7 +221,7 @@ impl Story<'_> {
             }
             [] if lost.is_empty() => "It succeeded; nothing was sent twice.".to_owned(),
             [] => "It succeeded.".to_owned(),
-            [one] => self.recovered(one),
+            [one] => told_recovered(one),
             several => {
                 let retries: u64 = several.iter().map(|r| r.retries.bound.min).sum();
                 format!(
@@ -250,37 +250,6 @@ impl Story<'_> {
         text
     }
 
-    fn recovered(&self, request: &LogicalRequest) -> String {
-        let failed: Vec<&Attempt> =
-            request.attempts.iter().filter(|a| a.outcome == Some(AttemptOutcome::Failed)).collect();
-        let answers = failed.iter().filter_map(|a| a.failure.as_ref()).map(describe).collect::<Vec<_>>();
-        let after = match answers.as_slice() {
-            [] => "the failures before it are not described in this log".to_owned(),
-            all => format!("after {}", words::list(&fold(all))),
-        };
-        let took = span_of(request).map(|ms| format!(" after {}", words::span(ms))).unwrap_or_default();
-        let silent = failed.iter().filter(|a| a.failure.is_none()).count();
-        let silent = match silent {
-            0 => String::new(),
-            1 => " One of the repeats is in no error record of this agent.".to_owned(),
-            n => format!(" {n} of the repeats are in no error record of this agent."),
-        };
-        if request.outcome == RequestOutcome::OkAfterFallback {
-            let to = request.attempts.last().map(|a| name(&a.candidate, true)).unwrap_or_default();
-            let from = request.attempts.first().map(|a| name(&a.candidate, true)).unwrap_or_default();
-            return format!(
-                "Recovered: {to} answered{took} instead of {from}, {after}; no work lost.{silent}"
-            );
-        }
-        let attempt = request.upstream.bound;
-        let on = if attempt.is_exact() {
-            format!("on attempt {}", attempt.min)
-        } else {
-            format!("after {} attempts", words::bound(attempt))
-        };
-        format!("Recovered {on}{took}, {after}; no work lost.{silent}")
-    }
-
     fn stopped(&self, beginning: &str) -> String {
         let open = self.foreground().rev().find(|r| !r.outcome.is_ok());
         let mut text = beginning.trim_end_matches('.').to_owned();
@@ -291,8 +260,7 @@ impl Story<'_> {
             Some((request, attempt)) => {
                 let failed =
                     request.attempts.iter().filter(|a| a.outcome == Some(AttemptOutcome::Failed)).count();
-                let why =
-                    attempt.failure.as_ref().map(describe).unwrap_or_else(|| "no reason logged".to_owned());
+                let why = attempt.failure.as_ref().map_or_else(|| "no reason logged".to_owned(), describe);
                 text.push_str(&format!(
                     ". By then {} of {} had failed, last with {why}",
                     words::counted(Bound::exact(failed as u64), "attempt", "attempts"),
@@ -339,6 +307,36 @@ impl Story<'_> {
             _ => "the prompt".to_owned(),
         }
     }
+}
+
+/// "Recovered on attempt 3 after 2.1 s, after 503 unavailable (2 times); no work lost."
+fn told_recovered(request: &LogicalRequest) -> String {
+    let failed: Vec<&Attempt> =
+        request.attempts.iter().filter(|a| a.outcome == Some(AttemptOutcome::Failed)).collect();
+    let answers = failed.iter().filter_map(|a| a.failure.as_ref()).map(describe).collect::<Vec<_>>();
+    let after = match answers.as_slice() {
+        [] => "the failures before it are not described in this log".to_owned(),
+        all => format!("after {}", words::list(&fold(all))),
+    };
+    let took = span_of(request).map(|ms| format!(" after {}", words::span(ms))).unwrap_or_default();
+    let silent = failed.iter().filter(|a| a.failure.is_none()).count();
+    let silent = match silent {
+        0 => String::new(),
+        1 => " One of the repeats is in no error record of this agent.".to_owned(),
+        n => format!(" {n} of the repeats are in no error record of this agent."),
+    };
+    if request.outcome == RequestOutcome::OkAfterFallback {
+        let to = request.attempts.last().map(|a| name(&a.candidate, true)).unwrap_or_default();
+        let from = request.attempts.first().map(|a| name(&a.candidate, true)).unwrap_or_default();
+        return format!("Recovered: {to} answered{took} instead of {from}, {after}; no work lost.{silent}");
+    }
+    let attempt = request.upstream.bound;
+    let on = if attempt.is_exact() {
+        format!("on attempt {}", attempt.min)
+    } else {
+        format!("after {} attempts", words::bound(attempt))
+    };
+    format!("Recovered {on}{took}, {after}; no work lost.{silent}")
 }
 
 /// Attempts in a row on one candidate.

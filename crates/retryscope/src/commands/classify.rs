@@ -81,14 +81,13 @@ fn batch(
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        let judged = match serde_json::from_slice::<Value>(&line) {
-            Ok(Value::Object(record)) => of_record(&record, now),
-            _ => {
-                use std::io::Write as _;
-                drop(writeln!(io::stderr().lock(), "warning: line {number}: not a JSON object"));
-                exit = Exit::Incomplete;
-                classify(&Failure::default())
-            }
+        let judged = if let Ok(Value::Object(record)) = serde_json::from_slice::<Value>(&line) {
+            of_record(&record, now)
+        } else {
+            use std::io::Write as _;
+            drop(writeln!(io::stderr().lock(), "warning: line {number}: not a JSON object"));
+            exit = Exit::Incomplete;
+            classify(&Failure::default())
         };
         match display.format {
             Format::Text => {

@@ -62,7 +62,7 @@ fn list(display: Display, output: &mut Output) -> anyhow::Result<Exit> {
 
 fn show(agent: &str, version: Option<&str>, display: Display, output: &mut Output) -> anyhow::Result<Exit> {
     let Some(policy) = find(agent, version) else {
-        let names: Vec<String> = known_agents().into_iter().map(|name| name.to_string()).collect();
+        let names: Vec<String> = known_agents().map(std::string::ToString::to_string).collect();
         return Err(hinted(
             format!("no policy of `{agent}` is known"),
             [format!("known: {}", names.join(", "))],
