@@ -68,6 +68,16 @@ pub trait LineDecoder: Send {
 
     /// Is told that the source has no more lines for now.
     fn end(&mut self, _sink: &mut dyn Sink) {}
+
+    /// Returns what it must know to go on in the middle of the source; `None` if it can only begin at the start.
+    fn save(&self) -> Option<serde_json::Value> {
+        None
+    }
+
+    /// Goes on from what was saved. Returns false if it cannot.
+    fn restore(&mut self, _saved: &serde_json::Value) -> bool {
+        false
+    }
 }
 
 /// Turns one document into statements.
