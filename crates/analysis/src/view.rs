@@ -28,6 +28,8 @@ pub(crate) struct ViewOfRun {
     /// Why the foreground visibility is what it is, as a clause.
     pub(crate) because: String,
     pub(crate) tail_may_be_lost: bool,
+    /// Ends of turns are said elsewhere.
+    pub(crate) ends_elsewhere: bool,
     pub(crate) blind_spots: BTreeSet<String>,
     pub(crate) settings: Vec<(String, String)>,
     /// The agent's word and sentence for the end of the last turn, from a file beside the log.
@@ -62,6 +64,8 @@ pub(crate) struct TurnView {
     pub(crate) end: Option<End>,
     /// Everything was said; sources that write late say so explicitly.
     pub(crate) complete: bool,
+    /// How much of this turn's foreground requests is shown, where the source says so within the turn.
+    pub(crate) foreground_requests: Option<Shown>,
     pub(crate) requests: Vec<RequestView>,
 }
 
@@ -128,13 +132,16 @@ impl RequestView {
         // Asked for at all means sent at least once; a refused connection counts as an attempt.
         sends = Bound::range(sends.min.max(1), sends.max.map(|max| max.max(1)));
         let worst = self.attempts.iter().map(|a| a.evidence).max().unwrap_or(Evidence::Derived);
+        let ended = self.end.is_some() || settled;
         match self.visibility.attempts {
-            Shown::All if self.end.is_some() || settled => {
+            Shown::All if ended => {
                 let evidence = if sends.is_exact() { worst } else { Evidence::Inferred };
                 (sends, evidence)
             }
-            Shown::None => (Bound::at_least(sends.min), Evidence::NotVisible),
-            Shown::All | Shown::Some => (Bound::at_least(sends.min), worst.max(Evidence::Derived)),
+            // The format bounds what is hidden.
+            Shown::None | Shown::Some if ended && self.extra.is_some() => (sends, worst.max(Evidence::Derived)),
+            Shown::None if self.attempts.len() <= 1 => (Bound::at_least(sends.min), Evidence::NotVisible),
+            Shown::All | Shown::Some | Shown::None => (Bound::at_least(sends.min), worst.max(Evidence::Derived)),
         }
     }
 
@@ -301,6 +308,9 @@ impl ViewOfRun {
                     Source::Foreground => {
                         self.foreground = shown;
                         (*because).clone_into(&mut self.because);
+                        if let Some(open) = self.turns.last_mut().filter(|turn| turn.end.is_none()) {
+                            open.foreground_requests = Some(*requests);
+                        }
                     }
                     Source::Background => self.background = shown,
                 }
@@ -327,6 +337,7 @@ impl ViewOfRun {
                 }
             }
             Mark::TailMayBeLost => self.tail_may_be_lost = true,
+            Mark::EndsElsewhere => self.ends_elsewhere = true,
             Mark::TurnComplete => {
                 let index = self.open_or_last_turn();
                 self.turns[index].complete = true;
