@@ -136,7 +136,8 @@ impl Count {
     pub fn intersect(&self, other: &Count) -> Self {
         let bound = self.bound.intersect(other.bound);
         let better = |a: &Count, b: &Count| {
-            (b.bound == bound && a.bound != bound) || (a.bound == bound) == (b.bound == bound) && b.evidence < a.evidence
+            (b.bound == bound && a.bound != bound)
+                || (a.bound == bound) == (b.bound == bound) && b.evidence < a.evidence
         };
         let from = if better(self, other) { other } else { self };
         let evidence = if bound.is_exact() || from.bound == bound {
@@ -145,7 +146,11 @@ impl Count {
         } else {
             self.evidence.min(other.evidence).max(Evidence::Derived)
         };
-        let evidence = if evidence == Evidence::NotVisible && bound.max.is_some() { Evidence::Inferred } else { evidence };
+        let evidence = if evidence == Evidence::NotVisible && bound.max.is_some() {
+            Evidence::Inferred
+        } else {
+            evidence
+        };
         Self { bound, evidence, basis: from.basis.clone() }
     }
 }
@@ -218,7 +223,8 @@ impl Counts {
             return None;
         }
         #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-        let ratio = |retries: u64, upstream: u64| if upstream == 0 { 0.0 } else { retries as f64 / upstream as f64 };
+        let ratio =
+            |retries: u64, upstream: u64| if upstream == 0 { 0.0 } else { retries as f64 / upstream as f64 };
         let (upstream, retries) = (self.upstream_requests.bound, self.retries.bound);
         if upstream.min == 0 {
             return None;

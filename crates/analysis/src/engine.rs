@@ -3,9 +3,12 @@
 //! Not for: reading sources or knowing the time. Invariant: the runs depend on what was said and on `AsOf`, not on how the
 //! bytes were cut or in which order independent sources were read.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use retryscope_policy::Settings;
 use retryscope_record::{Item, Origin, RunKey, SourceId, View};
 
 use crate::join::{Part, join};
@@ -28,12 +31,14 @@ impl AsOf<'_> {
 }
 
 /// State of a source, as the caller sees it.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct SourceState {
     /// Last time it was written to.
     pub written_at: Option<DateTime<Utc>>,
     /// Whether the program that writes it lives; `None` = unknown.
     pub writer_alive: Option<bool>,
+    /// Retry settings of the agent's configuration beside it.
+    pub settings: Option<Arc<Settings>>,
 }
 
 /// The state of everything read so far.
@@ -67,7 +72,9 @@ impl Engine {
                     self.duplicates += 1;
                 }
             }
-            Item::Mark { run, at, mark } => self.view(run.clone(), kind, origin.source).mark(origin, *at, mark),
+            Item::Mark { run, at, mark } => {
+                self.view(run.clone(), kind, origin.source).mark(origin, *at, mark);
+            }
         }
     }
 
@@ -106,5 +113,8 @@ impl Engine {
 }
 
 fn parts(views: &BTreeMap<SourceKey, ViewOfRun>) -> Vec<Part<'_>> {
-    views.iter().map(|(key, view)| Part { source: key.first, kind: key.kind, view }).collect()
+    views
+        .iter()
+        .map(|(key, view)| Part { source: key.first, kind: key.kind, view: Cow::Borrowed(view) })
+        .collect()
 }

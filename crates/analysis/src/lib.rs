@@ -4,18 +4,26 @@
 //! the caller says ([`AsOf`]). Only this crate counts and classifies; every face reads its numbers from [`Run`] or
 //! [`Totals`].
 
+mod budget;
 mod cause;
 mod count;
 mod engine;
 mod explain;
+mod infer;
 mod join;
 mod judge;
+mod redact;
 mod run;
+mod totals;
 mod view;
 pub mod words;
 
+pub use budget::{Budget, BudgetPolicy, BudgetState, Scope, WINDOWS};
 pub use count::{Bound, Count, Counts, Evidence};
-pub use explain::{Explanation, explain, summarize};
 pub use engine::{AsOf, Engine, SourceState};
+pub use explain::{Explanation, Remedy, explain, summarize};
 pub use judge::Failure;
+pub use retryscope_policy::Settings;
+pub use retryscope_taxonomy::{Class, Reason};
 pub use run::{Attempt, Cause, LogicalRequest, RequestOutcome, Run, RunOutcome, Time, Turn};
+pub use totals::{ATTEMPT_BUCKETS, DELAY_BUCKETS, Histogram, LATE_AFTER, Metric, Series, Totals};

@@ -234,6 +234,8 @@ pub struct Attempt {
     pub reached: Option<bool>,
     /// How many upstream requests it stands for.
     pub sends: Bound,
+    /// Whether the log's own format tells `sends`, so that no policy needs to.
+    pub sends_told: bool,
     /// Provider API, which decides about hidden layers.
     pub api: Option<String>,
     /// How it is known.

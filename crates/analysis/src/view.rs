@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use retryscope_events::{
-    AttemptKind, AttemptOutcome, Body, Candidate, Event, FallbackKind, ModelAttempt, ModelFailed, ModelFallback,
-    ModelRequest, ModelResponse, ModelRetry, RunFinished, Sent, Source, Usage,
+    AttemptKind, AttemptOutcome, Body, Candidate, Event, FallbackKind, ModelAttempt, ModelFailed,
+    ModelFallback, ModelRequest, ModelResponse, ModelRetry, RunFinished, Sent, Source, Usage,
 };
 use retryscope_record::{Facts, Mark, Origin, RawFailure, Shown, TurnOutcome};
 use serde::{Deserialize, Serialize};
@@ -174,10 +174,11 @@ impl RequestView {
             None => AttemptKind::Retry,
         };
         let started_at = match self.pending.take() {
-            Some(Pending { at: Some(at), delay_ms: Some(delay) }) => Some(at + TimeDelta::milliseconds(delay.cast_signed())),
-            Some(_) => None,
+            Some(Pending { at: Some(at), delay_ms: Some(delay) }) => {
+                Some(at + TimeDelta::milliseconds(delay.cast_signed()))
+            }
             None if self.attempts.is_empty() => self.opened_at,
-            None => None,
+            Some(_) | None => None,
         };
         self.attempts.push(Attempt {
             id: None,
@@ -197,6 +198,7 @@ impl RequestView {
             output_discarded: None,
             reached: None,
             sends: Bound::exact(1),
+            sends_told: false,
             api: self.api.clone(),
             evidence,
             origin,
@@ -276,11 +278,13 @@ impl ViewOfRun {
         match mark {
             Mark::Facts(facts) => merge_facts(&mut self.facts, facts),
             Mark::TurnStarted { turn } => {
-                let known = turn.as_ref().and_then(|key| self.turns.iter().position(|t| t.key.as_ref() == Some(key)));
+                let known =
+                    turn.as_ref().and_then(|key| self.turns.iter().position(|t| t.key.as_ref() == Some(key)));
                 let index = known.unwrap_or_else(|| {
                     // An open turn that holds nothing yet becomes this one.
                     match self.turns.last() {
-                        Some(last) if last.requests.is_empty() && last.end.is_none() && last.key.is_none() => {}
+                        Some(last)
+                            if last.requests.is_empty() && last.end.is_none() && last.key.is_none() => {}
                         _ => self.turns.push(TurnView::default()),
                     }
                     self.turns.len() - 1
@@ -323,8 +327,11 @@ impl ViewOfRun {
                     match attempt_id {
                         None => request.extra = Some(bound),
                         Some(id) => {
-                            if let Some(a) = request.attempts.iter_mut().rev().find(|a| a.id.as_ref() == Some(id)) {
+                            if let Some(a) =
+                                request.attempts.iter_mut().rev().find(|a| a.id.as_ref() == Some(id))
+                            {
                                 a.sends = bound;
+                                a.sends_told = true;
                             }
                         }
                     }
@@ -396,7 +403,13 @@ impl ViewOfRun {
     }
 
     /// Returns the request that an event speaks of: by id, else the open one, else a new one.
-    fn request_of(&mut self, turn: usize, origin: Origin, event: &Event, id: Option<&String>) -> &mut RequestView {
+    fn request_of(
+        &mut self,
+        turn: usize,
+        origin: Origin,
+        event: &Event,
+        id: Option<&String>,
+    ) -> &mut RequestView {
         let visibility = self.foreground;
         let found = match id {
             Some(id) => self.turns[turn].requests.iter().rposition(|r| r.id == *id),
@@ -463,13 +476,23 @@ impl ViewOfRun {
         request.step = event.step.or(request.step);
     }
 
-    fn attempt(&mut self, turn: usize, origin: Origin, event: &Event, body: &ModelAttempt, raw: Option<&RawFailure>) {
+    fn attempt(
+        &mut self,
+        turn: usize,
+        origin: Origin,
+        event: &Event,
+        body: &ModelAttempt,
+        raw: Option<&RawFailure>,
+    ) {
         if let Some(id) = &body.upstream_request_id {
             self.turns[turn].anchors.insert(id.clone());
         }
         let request = self.request_of(turn, origin, event, body.request_id.as_ref());
         request.explicit = true;
-        let known = body.attempt_id.as_ref().and_then(|id| request.attempts.iter().position(|a| a.id.as_ref() == Some(id)));
+        let known = body
+            .attempt_id
+            .as_ref()
+            .and_then(|id| request.attempts.iter().position(|a| a.id.as_ref() == Some(id)));
         let index = known.unwrap_or_else(|| {
             let before = request.attempts.last().map(|a| a.candidate.clone());
             let kind = body.kind.or(request.next_kind.take());
@@ -499,8 +522,10 @@ impl ViewOfRun {
         let attempt = &mut request.attempts[index];
         attempt.id = body.attempt_id.clone().or(attempt.id.take());
         attempt.layer = body.layer.or(attempt.layer);
-        if body.sent == Some(Sent::No) {
-            attempt.sends = Bound::ZERO;
+        match body.sent {
+            Some(Sent::No) => attempt.sends = Bound::ZERO,
+            Some(Sent::Unknown) => attempt.sends = Bound::range(0, Some(1)),
+            Some(Sent::Yes) | None => {}
         }
         attempt.outcome = body.outcome.or(attempt.outcome);
         attempt.ended_at = body.ended_at.or(attempt.ended_at);
@@ -509,7 +534,10 @@ impl ViewOfRun {
         }
         attempt.output_started = body.output_started.or(attempt.output_started);
         attempt.usage = body.usage.clone().or(attempt.usage.take());
-        if body.outcome == Some(AttemptOutcome::Failed) || body.status.is_some_and(|s| s >= 400) || body.message.is_some() {
+        let failed = body.outcome == Some(AttemptOutcome::Failed) || body.status.is_some_and(|s| s >= 400);
+        let detailed =
+            body.status.is_some() || body.message.is_some() || body.code.is_some() || body.class.is_some();
+        if detailed && (failed || body.message.is_some()) {
             let said = Said {
                 provider: attempt.candidate.provider.as_deref(),
                 status: body.status,
@@ -530,11 +558,20 @@ impl ViewOfRun {
         }
     }
 
-    fn retry(&mut self, turn: usize, origin: Origin, event: &Event, body: &ModelRetry, raw: Option<&RawFailure>) {
+    fn retry(
+        &mut self,
+        turn: usize,
+        origin: Origin,
+        event: &Event,
+        body: &ModelRetry,
+        raw: Option<&RawFailure>,
+    ) {
         let request = self.request_of(turn, origin, event, body.request_id.as_ref());
         if let Some(candidate) = &body.candidate {
             let now = merged(&request.candidate, candidate);
-            if request.attempts.last().is_some_and(|a| differs(&a.candidate, &now)) && request.next_kind.is_none() {
+            if request.attempts.last().is_some_and(|a| differs(&a.candidate, &now))
+                && request.next_kind.is_none()
+            {
                 request.next_kind = Some(AttemptKind::Fallback);
                 request.pending = None;
             }
@@ -595,16 +632,23 @@ impl ViewOfRun {
             let seen = request.of_current_candidate() as u64;
             // The last failed attempt of a candidate has no retry record; the list of codes, or the fallback itself,
             // proves it.
-            let missing = if told > 0 { told.saturating_sub(seen) } else { u64::from(seen == 0 || request.pending.is_some()) };
+            let missing = if told > 0 {
+                told.saturating_sub(seen)
+            } else {
+                u64::from(seen == 0 || request.pending.is_some())
+            };
             for n in 0..missing {
-                let status = codes.get(usize::try_from(seen + n).unwrap_or(usize::MAX)).and_then(code_as_status);
+                let status = codes
+                    .get(usize::try_from(seen + n).unwrap_or(usize::MAX))
+                    .and_then(|code| code_as_status(code.as_ref()));
                 let provider = request.candidate.provider.clone();
                 let attempt = request.push(origin, Evidence::Derived);
                 attempt.outcome = Some(AttemptOutcome::Failed);
                 if n + 1 == missing {
                     attempt.ended_at = event.ts;
                 }
-                let failure = judge(&Said { provider: provider.as_deref(), status, at: event.ts, ..Said::default() });
+                let failure =
+                    judge(&Said { provider: provider.as_deref(), status, at: event.ts, ..Said::default() });
                 attempt.failure = Some(failure);
             }
         }
@@ -637,14 +681,21 @@ impl ViewOfRun {
             attempt.ended_at = event.ts;
         }
         if let (Some(told), false) = (body.attempts, request.explicit) {
-            add_missing(request, origin, told);
+            add_missing(request, told);
         }
         request.usage = body.usage.clone().or(request.usage.take());
         request.requested_model = body.requested_model.clone().or(request.requested_model.take());
         request.end = Some(RequestEnd::Answered);
     }
 
-    fn failed(&mut self, turn: usize, origin: Origin, event: &Event, body: &ModelFailed, raw: Option<&RawFailure>) {
+    fn failed(
+        &mut self,
+        turn: usize,
+        origin: Origin,
+        event: &Event,
+        body: &ModelFailed,
+        raw: Option<&RawFailure>,
+    ) {
         if let Some(id) = &body.upstream_request_id {
             self.turns[turn].anchors.insert(id.clone());
         }
@@ -654,7 +705,11 @@ impl ViewOfRun {
         }
         let cut = matches!(
             body.decision,
-            Some(retryscope_events::Decision::Cancelled | retryscope_events::Decision::Deadline | retryscope_events::Decision::Budget)
+            Some(
+                retryscope_events::Decision::Cancelled
+                    | retryscope_events::Decision::Deadline
+                    | retryscope_events::Decision::Budget
+            )
         ) && request.pending.is_some_and(|p| ends_before(&p, event.ts, 0));
         let provider = request.candidate.provider.clone();
         if !cut {
@@ -681,14 +736,20 @@ impl ViewOfRun {
                 raw,
                 at: event.ts,
             };
+            let detailed = body.status.is_some()
+                || body.message.is_some()
+                || body.code.is_some()
+                || body.class.is_some();
             let failure = judge(&said);
-            if attempt.failure.as_ref().is_none_or(|known| known.class == "unknown" || failure.class != "unknown") {
+            let better =
+                attempt.failure.as_ref().is_none_or(|known| known.says_nothing() || !failure.says_nothing());
+            if detailed && better {
                 attempt.reached = reached(&failure);
                 attempt.failure = Some(failure);
             }
         }
         if let (Some(told), false) = (body.attempts, request.explicit) {
-            add_missing(request, origin, told);
+            add_missing(request, told);
         }
         request.end = Some(if body.decision == Some(retryscope_events::Decision::Cancelled) {
             RequestEnd::Cancelled
@@ -729,7 +790,13 @@ impl ViewOfRun {
 }
 
 /// Closes a request whose own end the log does not give, because its turn ended.
-fn close(request: &mut RequestView, origin: Origin, at: Option<DateTime<Utc>>, outcome: TurnOutcome, deadline: bool) {
+fn close(
+    request: &mut RequestView,
+    origin: Origin,
+    at: Option<DateTime<Utc>>,
+    outcome: TurnOutcome,
+    deadline: bool,
+) {
     let slack_ms = if deadline { 1_000 } else { 0 };
     match request.pending {
         // The turn ended inside the planned wait: no further request left.
@@ -781,14 +848,14 @@ fn is_deadline(reason: &str) -> bool {
 }
 
 /// Adds attempts that a total (`attempts: n`) proves beyond those that records show.
-fn add_missing(request: &mut RequestView, origin: Origin, told: u64) {
+fn add_missing(request: &mut RequestView, told: u64) {
     let seen = request.attempts.len() as u64;
     if told > seen {
         request.extra = Some(Bound::exact(told - seen));
     }
 }
 
-fn code_as_status(code: &Option<Value>) -> Option<u16> {
+fn code_as_status(code: Option<&Value>) -> Option<u16> {
     match code {
         Some(Value::Number(number)) => number.as_u64().and_then(|n| u16::try_from(n).ok()),
         Some(Value::String(text)) => text.parse().ok(),
@@ -798,9 +865,8 @@ fn code_as_status(code: &Option<Value>) -> Option<u16> {
 
 fn reached(failure: &Failure) -> Option<bool> {
     match (failure.status, failure.reason.as_str()) {
-        (Some(_), _) => Some(true),
+        (Some(_), _) | (None, "stream_cut" | "idle_timeout") => Some(true),
         (None, "refused" | "dns" | "connect") => Some(false),
-        (None, "stream_cut" | "idle_timeout") => Some(true),
         _ => None,
     }
 }
@@ -815,21 +881,21 @@ fn repeat_key(event: &Event) -> Option<String> {
 }
 
 pub(crate) fn merge_facts(into: &mut Facts, said: &Facts) {
-    fn take<T: Clone>(into: &mut Option<T>, said: &Option<T>) {
+    fn take<T: Clone>(into: &mut Option<T>, said: Option<&T>) {
         if said.is_some() {
-            into.clone_from(said);
+            *into = said.cloned();
         }
     }
-    take(&mut into.agent_version, &said.agent_version);
-    take(&mut into.parent_run_id, &said.parent_run_id);
-    take(&mut into.parent_call_id, &said.parent_call_id);
-    take(&mut into.forked_from, &said.forked_from);
-    take(&mut into.provider, &said.provider);
-    take(&mut into.model, &said.model);
-    take(&mut into.api, &said.api);
-    take(&mut into.policy_version, &said.policy_version);
-    take(&mut into.started_at, &said.started_at);
-    take(&mut into.directory, &said.directory);
+    take(&mut into.agent_version, said.agent_version.as_ref());
+    take(&mut into.parent_run_id, said.parent_run_id.as_ref());
+    take(&mut into.parent_call_id, said.parent_call_id.as_ref());
+    take(&mut into.forked_from, said.forked_from.as_ref());
+    take(&mut into.provider, said.provider.as_ref());
+    take(&mut into.model, said.model.as_ref());
+    take(&mut into.api, said.api.as_ref());
+    take(&mut into.policy_version, said.policy_version.as_ref());
+    take(&mut into.started_at, said.started_at.as_ref());
+    take(&mut into.directory, said.directory.as_ref());
 }
 
 fn merge_candidate(into: &mut Candidate, said: &Candidate) {

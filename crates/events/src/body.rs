@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::values::{
-    AttemptKind, AttemptOutcome, Candidate, Decision, DelaySource, ErrorSource, FallbackKind, Layer, Sent, Source,
-    ToolStatus, Usage,
+    AttemptKind, AttemptOutcome, Candidate, Decision, DelaySource, ErrorSource, FallbackKind, Layer, Sent,
+    Source, ToolStatus, Usage,
 };
 
 /// Declares the bodies: struct, setters, wire name, and the [`Body`] enum over them.
@@ -220,7 +220,7 @@ bodies! {
         output_started: bool,
         /// Whether what was shown has been taken back.
         output_discarded: bool,
-        /// What differs in the next attempt: credential, max_tokens, context, transport, features.
+        /// What differs in the next attempt: `credential`, `max_tokens`, `context`, `transport`, `features`.
         changed: Vec<String>,
         /// The retry budget that allowed it.
         budget: BudgetState,

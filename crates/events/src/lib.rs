@@ -20,7 +20,7 @@ pub use body::{
 };
 pub use envelope::{Event, VERSION};
 pub use values::{
-    AttemptKind, AttemptOutcome, Candidate, Decision, DelaySource, ErrorSource, FallbackKind, Layer, Sent, Source,
-    ToolStatus, Usage,
+    AttemptKind, AttemptOutcome, Candidate, Decision, DelaySource, ErrorSource, FallbackKind, Layer, Sent,
+    Source, ToolStatus, Usage,
 };
 pub use write::{EventWriter, WriteError};

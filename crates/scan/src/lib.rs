@@ -5,8 +5,9 @@
 
 mod places;
 mod read;
+mod settings;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Utc};
@@ -26,6 +27,8 @@ pub struct Scan {
     /// Files and folders that could not be read.
     pub problems: Vec<Problem>,
     states: BTreeMap<SourceId, SourceState>,
+    settings: settings::Found,
+    paths: HashSet<PathBuf>,
 }
 
 /// One source.
@@ -80,11 +83,16 @@ impl Scan {
             problems.into_iter().map(|p| Problem { path: p.path.clone(), message: p.source.to_string() }),
         );
         for file in found {
-            if self.sources.values().any(|known| known.path == file.path) {
+            if !self.paths.insert(file.path.clone()) {
                 continue;
             }
-            read::file(self, &file);
+            if let Some(agent) = settings::agent_of(&file.path) {
+                self.settings.read(agent, &file.path);
+            } else {
+                read::file(self, &file);
+            }
         }
+        self.settings.assign(&self.sources, &mut self.states);
     }
 
     /// Reads a stream, for example standard input; `name` stands for its path.

@@ -49,7 +49,17 @@ impl<R: Read> LineReader<R> {
     /// Returns a reader for `input`, which stands at `offset` after `lines` complete lines.
     pub fn resume(input: R, offset: u64, lines: u64) -> Self {
         let buffer = vec![0; BLOCK];
-        Self { input, buffer, start: 0, end: 0, offset, number: lines, shrink: None, skeleton: Vec::new(), done: false }
+        Self {
+            input,
+            buffer,
+            start: 0,
+            end: 0,
+            offset,
+            number: lines,
+            shrink: None,
+            skeleton: Vec::new(),
+            done: false,
+        }
     }
 
     /// Returns the next line, `None` at the end of the input.

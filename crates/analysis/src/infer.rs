@@ -1,0 +1,108 @@
+//! What an agent's known policy says about requests that a log does not show.
+//!
+//! A visible attempt of an outer layer may stand for several sends of the layers below it. How many is data
+//! (`retryscope-policy`), with the agent's own retry settings where they were read. Not for: deciding what was seen. What
+//! follows from here is evidence `inferred`, and carries the policy or setting it rests on.
+
+use std::borrow::Cow;
+
+use retryscope_policy::{self as policy, Policy, Settings};
+use retryscope_record::View;
+
+use crate::count::Bound;
+use crate::judge::Failure;
+use crate::run::Attempt;
+use crate::view::ViewOfRun;
+
+/// Policies that may have been in force, and the settings read.
+pub(crate) struct Inference<'a> {
+    agent: &'a str,
+    policies: Vec<&'static Policy>,
+    settings: Cow<'a, Settings>,
+}
+
+impl<'a> Inference<'a> {
+    /// Returns what is known of an agent; without a version, any of its policies may have been in force.
+    pub(crate) fn new(agent: &'a str, version: Option<&str>, settings: Option<&'a Settings>) -> Self {
+        let policies = match version.and_then(|version| policy::find(agent, Some(version))) {
+            Some(policy) => vec![policy],
+            None => policy::by_agent(agent).iter().collect(),
+        };
+        Self {
+            agent,
+            policies,
+            settings: settings.map_or_else(|| Cow::Owned(Settings::default()), Cow::Borrowed),
+        }
+    }
+
+    /// Returns the view with the hidden sends of each attempt filled in; borrowed where nothing is hidden.
+    pub(crate) fn fill<'v>(&self, kind: View, view: &'v ViewOfRun) -> Cow<'v, ViewOfRun> {
+        let Some(id) = policy_view(self.agent, kind) else { return Cow::Borrowed(view) };
+        let known: Vec<&Policy> = self.policies.iter().copied().filter(|p| p.view(id).is_some()).collect();
+        if known.is_empty() {
+            return Cow::Borrowed(view);
+        }
+        let mut filled = Cow::Borrowed(view);
+        for (t, turn) in view.turns.iter().enumerate() {
+            for (r, request) in turn.requests.iter().enumerate() {
+                for (a, attempt) in request.attempts.iter().enumerate() {
+                    if attempt.sends != Bound::exact(1) || attempt.sends_told {
+                        continue;
+                    }
+                    let (bound, basis) = self.behind(&known, id, attempt);
+                    if bound != Bound::exact(1) {
+                        let request = &mut filled.to_mut().turns[t].requests[r];
+                        request.attempts[a].sends = bound;
+                        request.basis.get_or_insert(basis);
+                    }
+                }
+            }
+        }
+        filled
+    }
+
+    /// Returns how many requests stand behind one visible attempt.
+    fn behind(&self, policies: &[&Policy], view: &str, attempt: &Attempt) -> (Bound, String) {
+        let api = attempt.api.as_deref();
+        let settings = match &attempt.candidate.provider {
+            Some(provider) => Cow::Owned(self.settings.as_ref().clone().for_provider(provider)),
+            None => Cow::Borrowed(self.settings.as_ref()),
+        };
+        let one = |policy: &Policy| match attempt.failure.as_ref().and_then(kind_of) {
+            Some(failure) => policy.hidden_under(failure, view, api, &settings),
+            None => policy.hidden_per_visible_attempt(view, api, &settings),
+        };
+        let mut all = policies.iter().map(|policy| one(policy));
+        let Some(first) = all.next() else { return (Bound::exact(1), String::new()) };
+        let bound = all.fold(first, |a, b| a.or(&b));
+        (Bound::range(bound.min, bound.max), bound.basis)
+    }
+}
+
+/// What a retry layer sees of a failure; `None` where the log does not say enough.
+fn kind_of(failure: &Failure) -> Option<policy::Failure> {
+    match (failure.class.as_str(), failure.reason.as_str(), failure.status) {
+        ("exhausted", ..) => Some(policy::Failure::Quota),
+        (_, _, Some(status)) => Some(policy::Failure::Status(status)),
+        (_, "refused" | "dns" | "connect" | "reset", None) => Some(policy::Failure::Connection),
+        (_, "timeout", None) => Some(policy::Failure::Timeout),
+        (_, "stream_cut" | "idle_timeout", None) => Some(policy::Failure::StreamCut),
+        _ => None,
+    }
+}
+
+/// The name that the policy data has for a kind of log.
+fn policy_view(agent: &str, kind: View) -> Option<&'static str> {
+    Some(match (agent, kind) {
+        ("rivumi", View::EVENTS) => "events",
+        ("codex", View::STDOUT) => "exec-json",
+        ("codex", View::TRACE) => "rollout-trace",
+        ("opencode", View::DATABASE) => "database",
+        ("opencode", View::STDOUT) => "json",
+        ("opencode", View::TRACE) => "sse",
+        ("pi" | "omp", View::SESSION) => "session",
+        ("pi" | "omp", View::STDOUT) => "json-stream",
+        ("opencode" | "omp", View::LOG) => "log",
+        _ => return None,
+    })
+}

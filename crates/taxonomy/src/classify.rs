@@ -1,0 +1,145 @@
+//! The main path: layers, then the row that decides, then what was stated about waiting.
+
+use crate::failure::{Confidence, Failure, Judgement};
+use crate::index::{Chain, Index, Match, Rank};
+use crate::unwrap::{Layer, layers};
+use crate::wait::{self, Places, Stated};
+use crate::{Class, Reason};
+
+/// A throttle that asks for more than this is none that a run can sit out.
+const LONGEST_THROTTLE_MS: u64 = 3_600_000;
+
+/// Says what a failure is.
+///
+/// The innermost cause decides: a provider's error inside a gateway's inside an SDK's text counts before what wraps
+/// it. Within one layer the provider's own rows go before shared ones, and the status alone decides only where no
+/// wording or code did. Deterministic, and never fails: what no row knows is [`Class::Unknown`].
+///
+/// ```
+/// use retryscope_taxonomy::{Class, Failure, Reason, classify};
+///
+/// let judgement = classify(&Failure {
+///     provider: Some("openai"),
+///     status: Some(429),
+///     body: Some(r#"{"error":{"code":"insufficient_quota","message":"Your quota is used up."}}"#),
+///     ..Failure::default()
+/// });
+/// assert_eq!((judgement.class, judgement.reason), (Class::Exhausted, Reason::Quota));
+/// assert!(!judgement.retryable);
+/// ```
+pub fn classify(failure: &Failure<'_>) -> Judgement {
+    let index = Index::get();
+    let chain = index.chain(failure.provider, [failure.body, failure.message]);
+    let mut layers = layers(failure.body, failure.message);
+    if layers.is_empty() {
+        // Headers and the status can still tell.
+        layers.push(Layer::default());
+    }
+    let statuses = effective_statuses(&layers, failure.status);
+    let by_words = |guess| {
+        let mut seen = layers.iter().zip(&statuses);
+        seen.find_map(|(layer, status)| index.best(layer, *status, failure.headers, &chain, guess))
+    };
+    let matched = by_words(false)
+        .or_else(|| by_status(index, &statuses, failure.status, &chain))
+        .or_else(|| by_words(true));
+
+    let status = statuses.iter().flatten().copied().find(|s| *s >= 400).or(failure.status);
+    let verdict = matched.map_or_else(|| Verdict::unmatched(status), Verdict::of);
+    let places = Places {
+        sentences: !matches!(
+            verdict.class,
+            Class::Auth | Class::InvalidRequest | Class::Content | Class::Cancelled
+        ),
+        plan_windows: verdict.class == Class::Exhausted,
+    };
+    let stated = wait::read(failure.headers, &layers, places, failure.now);
+    Judgement {
+        class: verdict.class,
+        reason: verdict.reason,
+        retryable: is_retryable(&verdict, &stated),
+        retry_after_ms: stated.retry_after_ms,
+        reset_at: stated.reset_at,
+        should_retry: stated.should_retry,
+        rule: verdict.rule,
+        confidence: verdict.confidence,
+    }
+}
+
+struct Verdict {
+    class: Class,
+    reason: Reason,
+    retryable: bool,
+    rule: &'static str,
+    confidence: Confidence,
+}
+
+impl Verdict {
+    fn of(matched: Match) -> Self {
+        let row = matched.row;
+        let confidence = match (matched.rank, matched.shared) {
+            (Rank::Fine, false) => Confidence::High,
+            (Rank::StatusOnly, true) | (Rank::Guess, _) => Confidence::Low,
+            _ => Confidence::Medium,
+        };
+        Self {
+            class: row.class,
+            reason: row.reason,
+            retryable: row.retryable.unwrap_or_else(|| row.class.is_retryable()),
+            rule: matched.rule,
+            confidence,
+        }
+    }
+
+    /// One bounded retry for a server's unknown failure, or for one that nothing is known of; none for a 4xx.
+    fn unmatched(status: Option<u16>) -> Self {
+        let is_client_error = status.is_some_and(|status| (400..500).contains(&status));
+        let reason = if is_client_error { Reason::Unrecognized4xx } else { Reason::NoDetail };
+        Self {
+            class: Class::Unknown,
+            reason,
+            retryable: !is_client_error,
+            rule: "none",
+            confidence: Confidence::Low,
+        }
+    }
+}
+
+/// The status that holds for each layer: its own, else that of the nearest wrapper that states one.
+fn effective_statuses(layers: &[Layer], given: Option<u16>) -> Vec<Option<u16>> {
+    let mut statuses = vec![given; layers.len()];
+    for from_body in [true, false] {
+        let mut outer = given;
+        for (layer, status) in
+            layers.iter().zip(&mut statuses).rev().filter(|(layer, _)| layer.from_body == from_body)
+        {
+            outer = layer.status.or(outer);
+            *status = outer;
+        }
+    }
+    statuses
+}
+
+fn by_status(
+    index: &'static Index,
+    statuses: &[Option<u16>],
+    given: Option<u16>,
+    chain: &Chain,
+) -> Option<Match> {
+    let seen = statuses.iter().copied().chain([given]).flatten();
+    seen.filter(|status| *status >= 400).find_map(|status| index.by_status(status, chain))
+}
+
+fn is_retryable(verdict: &Verdict, stated: &Stated) -> bool {
+    let too_long = stated.retry_after_ms.is_some_and(|ms| ms > LONGEST_THROTTLE_MS);
+    if verdict.class == Class::Throttled && too_long {
+        return false;
+    }
+    match (verdict.class, stated.should_retry) {
+        // The header speaks of sending the same again, which is not what helps, or not what is wanted, in these.
+        (Class::Exhausted | Class::Auth | Class::Cancelled | Class::TooLarge, _) | (_, None) => {
+            verdict.retryable
+        }
+        (_, Some(should_retry)) => should_retry,
+    }
+}

@@ -1,0 +1,445 @@
+//! The tables made ready for matching: one automaton over every phrase and code, and rows by what triggers them.
+//!
+//! A layer is scanned once, whatever the number of rows; only rows with a hit are looked at. Order decides between
+//! rows that match: fine before weak before status alone, then the order of the tables, then that of the rows.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use aho_corasick::AhoCorasick;
+
+use crate::table::{Row, Table, TableError, embedded};
+use crate::unwrap::Layer;
+
+/// How much a row knows; smaller goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rank {
+    /// A code or wording that settles it.
+    Fine,
+    /// A code or wording that covers many causes.
+    Weak,
+    /// The status and nothing else.
+    StatusOnly,
+    /// Single words, where nothing else tells.
+    Guess,
+}
+
+/// A row that matched.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Match {
+    pub(crate) rank: Rank,
+    pub(crate) row: &'static Row,
+    pub(crate) rule: &'static str,
+    /// Whether the row is one that every provider shares.
+    pub(crate) shared: bool,
+}
+
+/// Tables by their place in [`Index::tables`], in the order in which their rows apply.
+pub(crate) type Chain = Vec<usize>;
+
+/// All tables, compiled.
+pub(crate) struct Index {
+    tables: Vec<Table>,
+    rows: Vec<Compiled>,
+    words: Option<AhoCorasick>,
+    /// For each pattern of `words`, the rows that a hit may make match.
+    triggered: Vec<Vec<usize>>,
+    /// For each pattern of `words`, how it has to stand in the text to be a code.
+    code_forms: Vec<CodeForm>,
+    by_header: Vec<usize>,
+    by_status: Vec<usize>,
+    hints: Option<AhoCorasick>,
+    hint_tables: Vec<usize>,
+    names: BTreeMap<String, usize>,
+}
+
+struct Compiled {
+    table: usize,
+    row: usize,
+    rule: String,
+    rank: Rank,
+    code: Vec<usize>,
+    any: Vec<usize>,
+    all: Vec<usize>,
+    none: Vec<usize>,
+}
+
+/// How a code may stand outside a field of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CodeForm {
+    /// `insufficient_quota`, `ThrottlingException`: as a whole word.
+    Identifier,
+    /// `1302`: in brackets, or behind the word "code".
+    Number,
+    /// `unavailable`: not at all; it is an ordinary word.
+    FieldOnly,
+}
+
+/// Separates codes from each other and from the text; no folded text holds it.
+const SEPARATOR: char = '\u{1}';
+
+impl Index {
+    /// Returns the index over the embedded tables.
+    pub(crate) fn get() -> &'static Self {
+        static INDEX: OnceLock<Index> = OnceLock::new();
+        // The embedded tables are read by a test, so the empty index is never met in practice; it judges by nothing.
+        INDEX.get_or_init(|| Self::load().unwrap_or_else(|_| Self::build(Vec::new())))
+    }
+
+    pub(crate) fn load() -> Result<Self, TableError> {
+        Ok(Self::build(embedded()?))
+    }
+
+    fn build(tables: Vec<Table>) -> Self {
+        let mut patterns = Patterns::default();
+        let mut rows = Vec::new();
+        let (mut by_header, mut by_status) = (Vec::new(), Vec::new());
+        for (table_at, table) in tables.iter().enumerate() {
+            for (row_at, row) in table.rows.iter().enumerate() {
+                let at = rows.len();
+                let code: Vec<_> = row.code.iter().map(|code| patterns.code(code)).collect();
+                let mut phrases =
+                    |list: &[String]| list.iter().map(|p| patterns.phrase(p)).collect::<Vec<_>>();
+                let (any, all, none) = (phrases(&row.any), phrases(&row.all), phrases(&row.none));
+                let triggers = [&code, &any, &all].into_iter().find(|list| !list.is_empty());
+                let rank = match (triggers, row.header.is_empty()) {
+                    (None, true) => Rank::StatusOnly,
+                    _ if row.guess => Rank::Guess,
+                    _ if row.weak => Rank::Weak,
+                    _ => Rank::Fine,
+                };
+                match triggers {
+                    // `all` needs every phrase, so the first of them is trigger enough.
+                    Some(list) if code.is_empty() && any.is_empty() => {
+                        patterns.trigger(list.first().copied(), at);
+                    }
+                    Some(list) => {
+                        for &pattern in list {
+                            patterns.trigger(Some(pattern), at);
+                        }
+                    }
+                    None if row.header.is_empty() => by_status.push(at),
+                    None => by_header.push(at),
+                }
+                let rule = format!("{}/{}", table.name, row.id);
+                rows.push(Compiled { table: table_at, row: row_at, rule, rank, code, any, all, none });
+            }
+        }
+        let (mut hints, mut hint_tables, mut names) = (Vec::new(), Vec::new(), BTreeMap::new());
+        for (at, table) in tables.iter().enumerate() {
+            for hint in &table.hints {
+                hints.push(hint.clone());
+                hint_tables.push(at);
+            }
+            for name in table.aliases.iter().chain([&table.name]) {
+                names.insert(name.clone(), at);
+            }
+        }
+        Self {
+            rows,
+            words: AhoCorasick::new(&patterns.list).ok(),
+            triggered: patterns.triggered,
+            code_forms: patterns.code_forms,
+            by_header,
+            by_status,
+            hints: AhoCorasick::builder().ascii_case_insensitive(true).build(hints).ok(),
+            hint_tables,
+            names,
+            tables,
+        }
+    }
+
+    pub(crate) fn tables(&self) -> &[Table] {
+        &self.tables
+    }
+
+    /// Returns the table of a provider by any of its names; `None` for a name that no table claims. Shared tables are
+    /// no provider's.
+    pub(crate) fn find(&self, provider: &str) -> Option<usize> {
+        let name = provider.trim().to_lowercase().replace([' ', '_'], "-");
+        let owned = |at: usize| self.tables.get(at).is_some_and(|table| !table.shared).then_some(at);
+        let plain = |name: &str| self.names.get(name).copied().and_then(owned);
+        // Host names and compound names ("openrouter/free", "amazon-bedrock-eu") hold the plain one.
+        let hinted = || {
+            let mut hits = self.hints.as_ref()?.find_iter(&name);
+            hits.find_map(|hit| self.hint_tables.get(hit.pattern().as_usize()).copied().and_then(owned))
+        };
+        plain(&name).or_else(hinted).or_else(|| name.split(['/', ':', '.', '-', '(', ')']).find_map(plain))
+    }
+
+    /// Returns the tables that apply to a failure, in order.
+    pub(crate) fn chain(&self, provider: Option<&str>, texts: [Option<&str>; 2]) -> Chain {
+        let named = provider.and_then(|name| self.find(name));
+        let gateway = named.and_then(|at| self.tables.get(at)).is_none_or(|table| table.gateway);
+        let mut chain = Chain::new();
+        if gateway {
+            let hints = self.hints.iter();
+            let found =
+                hints.flat_map(|hints| texts.into_iter().flatten().flat_map(|text| hints.find_iter(text)));
+            for hit in found {
+                if let Some(&table) = self.hint_tables.get(hit.pattern().as_usize()) {
+                    // A gateway names itself in its own texts; what it names beside that is the upstream.
+                    if Some(table) != named {
+                        self.append(table, &mut chain);
+                    }
+                }
+            }
+        }
+        if let Some(table) = named {
+            self.append(table, &mut chain);
+        }
+        for (at, table) in self.tables.iter().enumerate() {
+            if table.shared {
+                self.append(at, &mut chain);
+            }
+        }
+        chain
+    }
+
+    fn append(&self, table: usize, chain: &mut Chain) {
+        if chain.contains(&table) || chain.len() >= self.tables.len() {
+            return;
+        }
+        chain.push(table);
+        for parent in self.tables.get(table).into_iter().flat_map(|table| &table.inherits) {
+            if let Some(&parent) = self.names.get(parent) {
+                self.append(parent, chain);
+            }
+        }
+    }
+
+    /// Returns the row that decides for one layer, other than by its status alone; a guess only if `guess` asks for
+    /// one.
+    pub(crate) fn best(
+        &'static self,
+        layer: &Layer,
+        status: Option<u16>,
+        headers: &[(&str, &str)],
+        chain: &Chain,
+        guess: bool,
+    ) -> Option<Match> {
+        let hits = self.hits(layer);
+        let by_word = hits.rows.iter().copied();
+        let by_header = if headers.is_empty() { &[][..] } else { &self.by_header };
+        let matching = by_word
+            .chain(by_header.iter().copied())
+            .filter_map(|at| self.rows.get(at).map(|row| (at, row)))
+            .filter(|(_, row)| guess || row.rank != Rank::Guess)
+            .filter_map(|(at, row)| {
+                chain.iter().position(|&t| t == row.table).map(|order| (row.rank, order, at))
+            })
+            .filter(|&(_, _, at)| self.holds(at, &hits, status, headers));
+        matching.min().and_then(|(_, _, at)| self.matched(at))
+    }
+
+    /// Returns the row that decides by the status alone.
+    pub(crate) fn by_status(&'static self, status: u16, chain: &Chain) -> Option<Match> {
+        let matching = self.by_status.iter().filter_map(|&at| {
+            let compiled = self.rows.get(at)?;
+            let order = chain.iter().position(|&table| table == compiled.table)?;
+            self.row(compiled)?.status.contains(&status).then_some((order, at))
+        });
+        matching.min().and_then(|(_, at)| self.matched(at))
+    }
+
+    fn row(&self, compiled: &Compiled) -> Option<&Row> {
+        self.tables.get(compiled.table)?.rows.get(compiled.row)
+    }
+
+    fn matched(&'static self, at: usize) -> Option<Match> {
+        let compiled = self.rows.get(at)?;
+        let shared = self.tables.get(compiled.table).is_some_and(|table| table.shared);
+        Some(Match { rank: compiled.rank, row: self.row(compiled)?, rule: &compiled.rule, shared })
+    }
+
+    fn holds(&self, at: usize, hits: &Hits, status: Option<u16>, headers: &[(&str, &str)]) -> bool {
+        let Some(compiled) = self.rows.get(at) else { return false };
+        let Some(row) = self.row(compiled) else { return false };
+        let one_of =
+            |wanted: &[usize], found: &[usize]| wanted.is_empty() || wanted.iter().any(|p| found.contains(p));
+        one_of(&compiled.code, &hits.codes)
+            && one_of(&compiled.any, &hits.phrases)
+            && compiled.all.iter().all(|p| hits.phrases.contains(p))
+            && !compiled.none.iter().any(|p| hits.phrases.contains(p))
+            && (row.status.is_empty() || status.is_some_and(|status| row.status.contains(&status)))
+            && (row.header.is_empty() || row.header.iter().any(|wanted| was_sent(wanted, headers)))
+    }
+
+    fn hits(&self, layer: &Layer) -> Hits {
+        let mut hits = Hits::default();
+        let Some(words) = &self.words else { return hits };
+        let codes_len: usize = layer.codes.iter().map(|code| code.len() + 1).sum();
+        let mut haystack = String::with_capacity(codes_len + layer.text.len() + 2);
+        for code in &layer.codes {
+            haystack.push(SEPARATOR);
+            haystack.push_str(code);
+        }
+        haystack.push(SEPARATOR);
+        let text_start = haystack.len();
+        haystack.push_str(&layer.text);
+        for hit in words.find_overlapping_iter(&haystack) {
+            let pattern = hit.pattern().as_usize();
+            let around = Around::new(&haystack, hit.start(), hit.end());
+            let in_text = hit.start() >= text_start;
+            let is_phrase = in_text && around.splits_no_number();
+            let is_code = if in_text {
+                self.code_forms.get(pattern).is_some_and(|form| around.is_code(*form))
+            } else {
+                around.is_whole_field()
+            };
+            if is_phrase && !hits.phrases.contains(&pattern) {
+                hits.phrases.push(pattern);
+            }
+            if is_code && !hits.codes.contains(&pattern) {
+                hits.codes.push(pattern);
+            }
+            if is_phrase || is_code {
+                for &row in self.triggered.get(pattern).into_iter().flatten() {
+                    if !hits.rows.contains(&row) {
+                        hits.rows.push(row);
+                    }
+                }
+            }
+        }
+        hits
+    }
+}
+
+#[derive(Default)]
+struct Hits {
+    phrases: Vec<usize>,
+    codes: Vec<usize>,
+    rows: Vec<usize>,
+}
+
+fn was_sent(wanted: &str, headers: &[(&str, &str)]) -> bool {
+    let (name, value) = wanted.split_once(':').unwrap_or((wanted, ""));
+    let value = value.trim();
+    headers
+        .iter()
+        .filter(|(sent, _)| sent.eq_ignore_ascii_case(name.trim()))
+        .any(|(_, sent)| value.is_empty() || sent.trim().eq_ignore_ascii_case(value))
+}
+
+/// What stands around a hit.
+struct Around<'a> {
+    before: &'a str,
+    hit: &'a str,
+    after: &'a str,
+}
+
+impl<'a> Around<'a> {
+    fn new(text: &'a str, start: usize, end: usize) -> Self {
+        Self {
+            before: text.get(..start).unwrap_or_default(),
+            hit: text.get(start..end).unwrap_or_default(),
+            after: text.get(end..).unwrap_or_default(),
+        }
+    }
+
+    fn previous(&self) -> char {
+        self.before.chars().next_back().unwrap_or(SEPARATOR)
+    }
+
+    fn next(&self) -> char {
+        self.after.chars().next().unwrap_or(SEPARATOR)
+    }
+
+    fn is_whole_field(&self) -> bool {
+        self.previous() == SEPARATOR && self.next() == SEPARATOR
+    }
+
+    /// A phrase that begins or ends with a digit must not cut a longer number in two.
+    fn splits_no_number(&self) -> bool {
+        let cuts = |edge: Option<char>, beside: char| {
+            edge.is_some_and(|c| c.is_ascii_digit()) && beside.is_ascii_digit()
+        };
+        !cuts(self.hit.chars().next(), self.previous()) && !cuts(self.hit.chars().next_back(), self.next())
+    }
+
+    fn is_code(&self, form: CodeForm) -> bool {
+        let joins = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if joins(self.previous()) || joins(self.next()) {
+            return false;
+        }
+        match form {
+            CodeForm::Identifier => true,
+            CodeForm::FieldOnly => false,
+            CodeForm::Number => {
+                let bracketed =
+                    matches!(self.previous(), '(' | '[' | '（') && matches!(self.next(), ')' | ']' | '）');
+                let lead = self.before.trim_end_matches([' ', ':', '=', '"', '\'']);
+                bracketed || lead.ends_with("code") || lead.ends_with("错误码") || lead.ends_with("type")
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Patterns {
+    list: Vec<String>,
+    places: BTreeMap<String, usize>,
+    triggered: Vec<Vec<usize>>,
+    code_forms: Vec<CodeForm>,
+}
+
+impl Patterns {
+    fn phrase(&mut self, phrase: &str) -> usize {
+        self.place(&phrase.to_lowercase())
+    }
+
+    fn code(&mut self, code: &str) -> usize {
+        let place = self.place(&code.to_lowercase());
+        if let Some(form) = self.code_forms.get_mut(place) {
+            *form = form_of(code);
+        }
+        place
+    }
+
+    fn place(&mut self, text: &str) -> usize {
+        if let Some(&place) = self.places.get(text) {
+            return place;
+        }
+        let place = self.list.len();
+        self.list.push(text.to_owned());
+        self.places.insert(text.to_owned(), place);
+        self.triggered.push(Vec::new());
+        self.code_forms.push(CodeForm::FieldOnly);
+        place
+    }
+
+    fn trigger(&mut self, pattern: Option<usize>, row: usize) {
+        if let Some(rows) = pattern.and_then(|pattern| self.triggered.get_mut(pattern)) {
+            rows.push(row);
+        }
+    }
+}
+
+fn form_of(code: &str) -> CodeForm {
+    if code.bytes().all(|b| b.is_ascii_digit()) {
+        return CodeForm::Number;
+    }
+    let inner_capital =
+        code.chars().zip(code.chars().skip(1)).any(|(a, b)| a.is_lowercase() && b.is_uppercase());
+    if code.contains(['_', '.']) || inner_capital { CodeForm::Identifier } else { CodeForm::FieldOnly }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_embedded_tables_read() {
+        let index = Index::load().expect("tables");
+        assert!(index.words.is_some() && index.hints.is_some());
+        assert!(!index.tables.is_empty());
+    }
+
+    #[test]
+    fn forms_of_codes() {
+        assert_eq!(form_of("insufficient_quota"), CodeForm::Identifier);
+        assert_eq!(form_of("ThrottlingException"), CodeForm::Identifier);
+        assert_eq!(form_of("1302"), CodeForm::Number);
+        assert_eq!(form_of("UNAVAILABLE"), CodeForm::FieldOnly);
+    }
+}

@@ -1,0 +1,446 @@
+//! Takes an error apart into layers, from the innermost cause to the outermost wrapper.
+//!
+//! Gateways, SDKs and agents wrap what a provider said: JSON inside strings, Python prints after a sentence, a
+//! cause after "last error:", an HTML page. Each becomes a [`Layer`] of its own, so that the words of a wrapper
+//! cannot outvote the cause. Not for deciding what a layer means; the tables do that.
+//!
+//! Bounded: [`MAX_DEPTH`] wrappings, [`MAX_TEXT`] bytes, [`MAX_LAYERS`] layers. Never fails: what cannot be taken
+//! apart stays a text.
+
+mod fold;
+mod html;
+mod lenient;
+mod status;
+
+use std::sync::OnceLock;
+
+use aho_corasick::AhoCorasick;
+use serde_json::Value;
+
+pub(crate) use fold::fold;
+
+/// Wrappings inside wrappings beyond this are read as plain text.
+const MAX_DEPTH: usize = 8;
+/// Of a longer text only the beginning and the end are read: the end of a stream holds its error.
+const MAX_TEXT: usize = 64 * 1024;
+const MAX_LAYERS: usize = 48;
+/// Braces in one text that are tried as the start of an object.
+const MAX_SPANS: usize = 24;
+
+/// One wrapping of an error: what it says about itself, without the layers inside it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Layer {
+    /// The status that this layer itself states.
+    pub(crate) status: Option<u16>,
+    /// Values of fields that hold codes, in lower case.
+    pub(crate) codes: Vec<String>,
+    /// The words, folded.
+    pub(crate) text: String,
+    /// Fields that state a wait or a reset time, and headers kept in the body, by lower-case name.
+    pub(crate) fields: Vec<(String, String)>,
+    /// Whether this came from the body, rather than from what a client printed.
+    pub(crate) from_body: bool,
+}
+
+/// Returns the layers of an error, innermost first; those of the body before those of the message.
+pub(crate) fn layers(body: Option<&str>, message: Option<&str>) -> Vec<Layer> {
+    let mut unwrapping = Unwrapping::default();
+    for (text, from_body) in [(body, true), (message, false)] {
+        let Some(text) = text else { continue };
+        unwrapping.from_body = from_body;
+        let (head, tail) = ends_of(text);
+        if let Some(tail) = tail {
+            unwrapping.text(tail, 0);
+        }
+        unwrapping.text(head, 0);
+    }
+    unwrapping.layers
+}
+
+fn ends_of(text: &str) -> (&str, Option<&str>) {
+    if text.len() <= MAX_TEXT {
+        return (text, None);
+    }
+    let head = text.floor_char_boundary(MAX_TEXT / 2);
+    let tail = text.ceil_char_boundary(text.len() - MAX_TEXT / 2);
+    (text.get(..head).unwrap_or_default(), text.get(tail..))
+}
+
+/// Phrases after which the cause follows.
+const CAUSE_MARKERS: &[&str] = &[
+    "Exception - ",
+    "API Error: ",
+    "API error: ",
+    "last error: ",
+    "Last error: ",
+    "Last Error: ",
+    "before completion: ",
+    "riginal exception: ",
+    "riginal error: ",
+    "aused by: ",
+    "[cause]: ",
+    "(cause: ",
+    "\ncause: ",
+    " cause: ",
+    "pstream error: ",
+    "pstream request failed: ",
+    "nderlying error: ",
+    "nner exception: ",
+];
+
+/// Where a wrapper begins to speak again after the cause.
+const CAUSE_ENDS: &[&str] = &["Received Model Group", "Handle with `litellm", "Available Model Group"];
+
+/// `None` only if the words did not compile, which a test excludes.
+fn markers() -> Option<&'static AhoCorasick> {
+    static MARKERS: OnceLock<Option<AhoCorasick>> = OnceLock::new();
+    MARKERS.get_or_init(|| AhoCorasick::new(CAUSE_MARKERS).ok()).as_ref()
+}
+
+#[derive(Default)]
+struct Unwrapping {
+    layers: Vec<Layer>,
+    from_body: bool,
+}
+
+impl Unwrapping {
+    fn push(&mut self, layer: Layer) {
+        let says_something = layer.status.is_some()
+            || !layer.codes.is_empty()
+            || !layer.text.trim().is_empty()
+            || !layer.fields.is_empty();
+        if says_something && self.layers.len() < MAX_LAYERS {
+            self.layers.push(Layer { from_body: self.from_body, ..layer });
+        }
+    }
+
+    fn text(&mut self, raw: &str, depth: usize) {
+        let raw = raw.trim();
+        if raw.is_empty() || self.layers.len() >= MAX_LAYERS {
+            return;
+        }
+        if depth >= MAX_DEPTH {
+            self.push_text(raw);
+            return;
+        }
+        if let Some(inner) = lenient::parse_string(raw) {
+            self.text(&inner, depth + 1);
+            return;
+        }
+        if html::is_html(raw) {
+            self.push_text(&html::text_of(raw));
+            return;
+        }
+        let own = self.take_objects(raw, depth);
+        match split_at_cause(&own) {
+            Some((wrapper, cause)) => {
+                self.text(cause, depth + 1);
+                self.push_text(wrapper);
+            }
+            None => self.push_text(&own),
+        }
+    }
+
+    fn push_text(&mut self, raw: &str) {
+        self.push(Layer { status: status::status_in(raw), text: fold(raw), ..Layer::default() });
+    }
+
+    /// Unwraps each object in `raw` and returns what stands around them.
+    fn take_objects(&mut self, raw: &str, depth: usize) -> String {
+        let mut own = String::new();
+        let mut rest = raw;
+        let mut tried = 0;
+        while let Some(open) = rest.find(['{', '[']) {
+            let candidate = rest.get(open..).unwrap_or_default();
+            tried += 1;
+            if tried > MAX_SPANS {
+                break;
+            }
+            if let Some((value, len)) = lenient::parse_prefix(candidate) {
+                // The cut keeps a brace, so that a cue such as "429 {" is still one.
+                own.push_str(rest.get(..open).unwrap_or_default());
+                own.push_str("{} ");
+                self.value(&value, depth + 1);
+                rest = candidate.get(len..).unwrap_or_default();
+            } else {
+                own.push_str(rest.get(..=open).unwrap_or_default());
+                rest = candidate.get(1..).unwrap_or_default();
+            }
+        }
+        own.push_str(rest);
+        own
+    }
+
+    fn value(&mut self, value: &Value, depth: usize) {
+        let mut layer = Layer::default();
+        let mut words = String::new();
+        self.collect(value, "", depth, &mut layer, &mut words, 0);
+        layer.status = layer.status.or_else(|| status::status_in(&words));
+        layer.text = fold(&words);
+        self.push(layer);
+    }
+
+    fn collect(
+        &mut self,
+        value: &Value,
+        key: &str,
+        depth: usize,
+        layer: &mut Layer,
+        words: &mut String,
+        nesting: usize,
+    ) {
+        if nesting > MAX_DEPTH * 4 {
+            return;
+        }
+        match value {
+            Value::Object(map) => {
+                if key.eq_ignore_ascii_case("headers") {
+                    take_headers(map, layer);
+                    return;
+                }
+                for (name, inner) in map {
+                    self.collect(inner, name, depth, layer, words, nesting + 1);
+                }
+            }
+            Value::Array(items) => {
+                for item in items {
+                    self.collect(item, key, depth, layer, words, nesting + 1);
+                }
+            }
+            Value::String(text) => self.collect_text(text, key, depth, layer, words),
+            Value::Number(number) => collect_number(&number.to_string(), key, layer),
+            Value::Bool(_) | Value::Null => {}
+        }
+    }
+
+    fn collect_text(&mut self, text: &str, key: &str, depth: usize, layer: &mut Layer, words: &mut String) {
+        let name = key.to_ascii_lowercase();
+        if SILENT_KEYS.contains(&name.as_str()) {
+            return;
+        }
+        if is_wait_field(&name) {
+            layer.fields.push((name, text.to_owned()));
+            return;
+        }
+        if is_number(text) {
+            collect_number(text, key, layer);
+            return;
+        }
+        if CODE_KEYS.contains(&name.as_str()) && !text.contains(['{', '\n']) && text.len() <= 200 {
+            push_code(layer, text);
+            if name == "blockreason" {
+                // That there is a reason says more than which one it is.
+                layer.codes.push(name);
+            }
+            // A code with spaces is a sentence ("Too Many Requests") and may carry the only words there are.
+            if text.contains(' ') || !text.is_ascii() {
+                words.push_str(text);
+                words.push('\n');
+            }
+            return;
+        }
+        let wraps = CAUSE_KEYS.contains(&name.as_str()) || looks_wrapped(text);
+        if wraps && depth < MAX_DEPTH {
+            self.text(text, depth + 1);
+        } else {
+            words.push_str(text);
+            words.push('\n');
+        }
+    }
+}
+
+/// Fields whose value is a code, not a sentence.
+const CODE_KEYS: &[&str] = &[
+    "type",
+    "code",
+    "status",
+    "reason",
+    "error_code",
+    "errorcode",
+    "error_type",
+    "errortype",
+    "err_code",
+    "name",
+    "__type",
+    ":exception-type",
+    "exception",
+    "exception_type",
+    "finish_reason",
+    "finishreason",
+    "stop_reason",
+    "stopreason",
+    "blockreason",
+    "block_reason",
+    "native_finish_reason",
+    "limit_type",
+    "x-amzn-errortype",
+];
+
+/// Fields that hold what the upstream said.
+const CAUSE_KEYS: &[&str] =
+    &["raw", "cause", "original_error", "upstream_error", "upstreambody", "inner", "body"];
+
+/// Fields that name things or repeat the request: their words are no evidence.
+const SILENT_KEYS: &[&str] = &[
+    "request_id",
+    "requestid",
+    "id",
+    "url",
+    "documentation_url",
+    "help",
+    "doc_url",
+    "input",
+    "prompt",
+    "content",
+    "delta",
+    "arguments",
+    "instructions",
+    "tools",
+    "messages",
+    "model",
+    "param",
+    "stack",
+    "user_id",
+    "object",
+    "plan_type",
+    "provider_name",
+    "timestamp",
+    "domain",
+    "service",
+    "@type",
+    "$fault",
+    "link",
+    "links",
+    "text",
+    "description",
+    "cf-ray",
+    "date",
+];
+
+fn looks_wrapped(text: &str) -> bool {
+    text.contains(['{', '<']) || markers().is_some_and(|markers| markers.is_match(text))
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.len() <= 8 && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+fn is_wait_field(name: &str) -> bool {
+    name.contains("retry_after")
+        || name.contains("retryafter")
+        || name.contains("retry-after")
+        || matches!(
+            name,
+            "retrydelay" | "resets_in_seconds" | "resets_at" | "reset_at" | "quotaresettimestamp"
+        )
+        || name.starts_with("x-ratelimit-reset")
+        || name.starts_with("x-codex-")
+        || name.starts_with("anthropic-ratelimit-")
+}
+
+fn push_code(layer: &mut Layer, text: &str) {
+    // AWS prefixes and suffixes its exception names: "com.amazon#ThrottlingException", "ThrottlingException:http://..".
+    let bare = text.rsplit('#').next().unwrap_or(text);
+    let bare = bare.split_once(":http").map_or(bare, |(name, _)| name);
+    layer.codes.push(bare.trim().to_lowercase());
+}
+
+fn collect_number(text: &str, key: &str, layer: &mut Layer) {
+    let name = key.to_ascii_lowercase();
+    if is_wait_field(&name) {
+        layer.fields.push((name, text.to_owned()));
+        return;
+    }
+    let is_status_field = name.ends_with("status")
+        || name.ends_with("statuscode")
+        || name.ends_with("status_code")
+        || matches!(name.as_str(), "code" | "error_code" | "errorcode");
+    if !is_status_field {
+        return;
+    }
+    let status = text.parse::<u16>().ok().filter(|number| (400..600).contains(number));
+    match status {
+        Some(status) => layer.status = layer.status.or(Some(status)),
+        None => layer.codes.push(text.to_owned()),
+    }
+}
+
+fn take_headers(map: &serde_json::Map<String, Value>, layer: &mut Layer) {
+    for (name, value) in map {
+        let name = name.to_ascii_lowercase();
+        if CODE_KEYS.contains(&name.as_str()) {
+            if let Some(text) = value.as_str() {
+                push_code(layer, text);
+            }
+            continue;
+        }
+        let text = match value {
+            Value::String(text) => text.clone(),
+            Value::Number(number) => number.to_string(),
+            _ => continue,
+        };
+        layer.fields.push((name, text));
+    }
+}
+
+/// Splits a text into what the wrapper says and the cause that it names.
+fn split_at_cause(text: &str) -> Option<(&str, &str)> {
+    // The last marker is the innermost one.
+    let marker = markers()?.find_iter(text).last()?;
+    let cause = text.get(marker.end()..)?;
+    let end = CAUSE_ENDS.iter().filter_map(|mark| cause.find(mark)).min().unwrap_or(cause.len());
+    let cause = cause.get(..end)?.trim();
+    let is_only_a_cut_object = cause.trim_matches(['{', '}', ' ', '.', ')']).is_empty();
+    (!is_only_a_cut_object).then_some((text.get(..marker.start())?, cause))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn innermost(body: Option<&str>, message: Option<&str>) -> Layer {
+        layers(body, message).into_iter().next().expect("a layer")
+    }
+
+    #[test]
+    fn json_inside_strings() {
+        let body = r#"{"error":{"message":"{\"error\":{\"code\":503,\"message\":\"busy\",\"status\":\"UNAVAILABLE\"}}","code":500}}"#;
+        let layer = innermost(Some(body), None);
+        assert_eq!((layer.status, layer.text.trim()), (Some(503), "busy"));
+        assert_eq!(layer.codes, ["unavailable"]);
+    }
+
+    #[test]
+    fn python_print_behind_a_sentence() {
+        let text =
+            "Error code: 503 - {'type': 'error', 'error': {'type': 'overloaded_error', 'message': None}}";
+        let all = layers(None, Some(text));
+        assert_eq!(
+            all.first().map(|layer| layer.codes.clone()),
+            Some(vec!["overloaded_error".into(), "error".into()])
+        );
+        assert_eq!(all.last().and_then(|layer| layer.status), Some(503));
+    }
+
+    #[test]
+    fn the_cause_behind_a_marker() {
+        let text = "litellm.InternalServerError: SomeException - gone fishing. Received Model Group=x";
+        assert_eq!(innermost(None, Some(text)).text, "gone fishing.");
+    }
+
+    #[test]
+    fn array_and_page() {
+        let layer = innermost(Some(r#"[{"error":{"code":429,"message":"later"}}]"#), None);
+        assert_eq!((layer.status, layer.text.trim()), (Some(429), "later"));
+        let layer = innermost(Some("<html><title>502 Bad Gateway</title></html>"), None);
+        assert_eq!(layer.status, Some(502));
+    }
+
+    #[test]
+    fn long_text_keeps_its_end() {
+        let body = format!("{}\ndata: {{\"error\":{{\"type\":\"overloaded_error\"}}}}", "x".repeat(200_000));
+        assert!(
+            layers(Some(&body), None).iter().any(|layer| layer.codes.iter().any(|c| c == "overloaded_error"))
+        );
+    }
+}

@@ -1,0 +1,207 @@
+//! Finds an HTTP status inside a text, without taking just any number for one.
+//!
+//! A number counts only beside a cue: a phrase before it ("status code", "HTTP"), brackets around it, the standard
+//! reason phrase after it, or its place at the very start of the text.
+
+/// What may stand right before a status, in lower case.
+const BEFORE: &[&str] = &[
+    "error code",
+    "status code",
+    "status_code",
+    "statuscode",
+    "httpstatuscode",
+    "status",
+    "http",
+    "http error",
+    "http/1.1",
+    "http/2",
+    "api error",
+    "unexpected status",
+    "last status",
+    "response code",
+    "error",
+    "code",
+    "request failed",
+    "returned",
+    "responded with",
+    "状态码",
+    "错误码",
+];
+
+/// Reason phrases that make the number before them a status.
+const AFTER: &[&str] = &[
+    "bad request",
+    "unauthorized",
+    "payment required",
+    "forbidden",
+    "not found",
+    "method not allowed",
+    "request timeout",
+    "conflict",
+    "payload too large",
+    "request entity too large",
+    "content too large",
+    "unprocessable",
+    "too many requests",
+    "internal server error",
+    "bad gateway",
+    "service unavailable",
+    "service temporarily unavailable",
+    "gateway time",
+    "overloaded",
+    "resource_exhausted",
+    "unavailable",
+    "status code",
+    "server error",
+    "client error",
+    "error",
+];
+
+/// Returns the first status that `text` states; `None` when it states none.
+pub(super) fn status_in(text: &str) -> Option<u16> {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while let Some(found) = memchr_digit(bytes, at) {
+        let end = digits_end(bytes, found);
+        at = end;
+        if end - found != 3 || touches_number(bytes, found, end) {
+            continue;
+        }
+        let number = text.get(found..end).and_then(|digits| digits.parse::<u16>().ok());
+        let Some(number) = number.filter(|number| (400..600).contains(number)) else { continue };
+        let before = text.get(..found).unwrap_or_default();
+        let after = text.get(end..).unwrap_or_default();
+        if has_cue(before, after) {
+            return Some(number);
+        }
+    }
+    None
+}
+
+fn memchr_digit(bytes: &[u8], from: usize) -> Option<usize> {
+    bytes.get(from..)?.iter().position(u8::is_ascii_digit).map(|offset| from + offset)
+}
+
+fn digits_end(bytes: &[u8], from: usize) -> usize {
+    let rest = bytes.get(from..).unwrap_or_default();
+    from + rest.iter().position(|b| !b.is_ascii_digit()).unwrap_or(rest.len())
+}
+
+/// "1,500", "5.500", "x500", "500ms" and "a-503" are parts of something else.
+fn touches_number(bytes: &[u8], start: usize, end: usize) -> bool {
+    let joined_before = start.checked_sub(1).and_then(|at| bytes.get(at)).is_some_and(|b| {
+        b.is_ascii_alphanumeric() || matches!(b, b'.' | b',' | b'-' | b'_' | b'/' | b'$' | b'#')
+    });
+    let next = bytes.get(end).copied();
+    let joined_after = match next {
+        Some(b'.' | b',' | b':') => bytes.get(end + 1).is_some_and(u8::is_ascii_digit),
+        Some(b) => b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'/' | b'%'),
+        None => false,
+    };
+    joined_before || joined_after
+}
+
+fn has_cue(before: &str, after: &str) -> bool {
+    let bare = |c: char| c.is_whitespace() || matches!(c, ':' | '=' | '"' | '\'' | '*');
+    let lead = before.trim_end_matches(bare);
+    // Brackets count as a cue of their own only when they close right after the number.
+    let closes = after.trim_start().starts_with([')', ']', '）']);
+    if lead.ends_with(['(', '[', '（']) && (closes || follows(lead.trim_end_matches(['(', '[', '（', ' '])))
+    {
+        return true;
+    }
+    // An object right behind is the body of that answer.
+    let holds_body = after.trim_start_matches([' ', ':', '-']).starts_with('{');
+    if holds_body
+        || follows(lead)
+        || starts_with_any(after.trim_start_matches([' ', ':', '-', '|', ',']), AFTER)
+    {
+        return true;
+    }
+    lead.chars().all(|c| !c.is_alphanumeric()) && leads_a_sentence(after)
+}
+
+fn follows(lead: &str) -> bool {
+    BEFORE.iter().any(|cue| {
+        let start = lead.len().checked_sub(cue.len());
+        let tail = start.and_then(|start| lead.get(start..));
+        tail.is_some_and(|tail| tail.eq_ignore_ascii_case(cue))
+            && start
+                .and_then(|start| lead.get(..start))
+                .and_then(|head| head.chars().next_back())
+                .is_none_or(|c| !c.is_ascii_lowercase() || !cue.is_ascii())
+    })
+}
+
+fn starts_with_any(text: &str, phrases: &[&str]) -> bool {
+    phrases
+        .iter()
+        .any(|phrase| text.get(..phrase.len()).is_some_and(|head| head.eq_ignore_ascii_case(phrase)))
+}
+
+/// "429 Too many ...", "503: {..", "500，upstream" - but not "500 requests per minute".
+fn leads_a_sentence(after: &str) -> bool {
+    let Some(next) = after.chars().next() else { return true };
+    if matches!(next, ':' | '，' | '；' | '：' | '·' | '-' | '|' | '\n') {
+        return true;
+    }
+    let word = after.trim_start();
+    match word.chars().next() {
+        None => true,
+        Some(c) => !c.is_ascii_lowercase() && !c.is_ascii_digit() || starts_with_any(word, LOWER_CASE_LEADS),
+    }
+}
+
+/// Words with which providers begin a lower-case message after the status.
+const LOWER_CASE_LEADS: &[&str] = &[
+    "rate",
+    "too many",
+    "quota",
+    "insufficient",
+    "invalid",
+    "model",
+    "upstream",
+    "the ",
+    "litellm",
+    "openai",
+    "your",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: Option<u16>) {
+        assert_eq!(status_in(text), expected, "{text}");
+    }
+
+    #[test]
+    fn reads_a_status_beside_a_cue() {
+        check("Error code: 503 - gone", Some(503));
+        check("anthropic request failed (503): x", Some(503));
+        check("API Error: 529 Busy", Some(529));
+        check("API Error (429 {", Some(429));
+        check("503: gone", Some(503));
+        check("503 Service Unavailable", Some(503));
+        check("unexpected status 503 Service Unavailable: x", Some(503));
+        check("exceeded retry limit, last status: 429 Too Many Requests", Some(429));
+        check("\u{273b} 529 Overloaded \u{b7} Retrying", Some(529));
+        check("fetching from x: [503 ] The model", Some(503));
+        check("HTTP 429: x", Some(429));
+        check("Client error '404 Not Found' for url", Some(404));
+        check("status_code=502", Some(502));
+        check("failed with status code 500", Some(500));
+    }
+
+    #[test]
+    fn leaves_other_numbers_alone() {
+        check("max_tokens must be at most 1500", None);
+        check("limit is 500 requests", None);
+        check("500 requests per minute allowed", None);
+        check("took 503ms", None);
+        check("used 429,000 of 500,000 tokens", None);
+        check("a key of 404 characters", None);
+        check("gpt-500 is new", None);
+        check("cost $500", None);
+    }
+}

@@ -1,0 +1,245 @@
+//! Waits and reset times inside sentences, in several languages.
+//!
+//! A client's own plan is no statement of the provider: "retrying in 4s", "will retry in 4s", "(retry in 4s,
+//! attempt 2/5)", and the cool-down of a router.
+
+use std::sync::OnceLock;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use chrono::{DateTime, FixedOffset, NaiveDateTime, TimeZone, Utc};
+
+use super::duration::{self, Wait};
+
+#[derive(Clone, Copy)]
+enum Cue {
+    /// The duration follows.
+    Before,
+    /// The duration follows; a bare number is seconds, as in the header of that name.
+    HeaderName,
+    /// The duration follows, if the sentence speaks of trying again: the words are too common otherwise.
+    CommonWord,
+    /// The duration stands in front.
+    Behind,
+}
+
+const CUES: &[(&str, Cue)] = &[
+    ("again in", Cue::Before),
+    ("again after", Cue::Before),
+    ("retry in", Cue::Before),
+    ("retry after", Cue::Before),
+    ("retry the request in", Cue::Before),
+    ("retry the request after", Cue::Before),
+    ("retry your request in", Cue::Before),
+    ("retry your request after", Cue::Before),
+    ("please wait", Cue::Before),
+    ("wait for", Cue::Before),
+    ("resets in", Cue::Before),
+    ("reset in", Cue::Before),
+    ("quota will reset after", Cue::Before),
+    ("available in", Cue::Before),
+    (" try in", Cue::Before),
+    ("retry-after", Cue::HeaderName),
+    ("retry_after", Cue::HeaderName),
+    ("retrydelay", Cue::Before),
+    ("请在", Cue::Before),
+    ("请等待", Cue::Before),
+    (" in ", Cue::CommonWord),
+    (" dans ", Cue::CommonWord),
+    (" en ", Cue::CommonWord),
+    (" em ", Cue::CommonWord),
+    (" tra ", Cue::CommonWord),
+    ("后重试", Cue::Behind),
+    ("后再试", Cue::Behind),
+    ("后再次", Cue::Behind),
+    ("后恢复", Cue::Behind),
+    ("后重置", Cue::Behind),
+    ("之后重试", Cue::Behind),
+    ("之后再试", Cue::Behind),
+    ("後重試", Cue::Behind),
+    ("後再試", Cue::Behind),
+    ("後に再", Cue::Behind),
+    ("後にもう一度", Cue::Behind),
+    ("후에 다시", Cue::Behind),
+    ("후 다시", Cue::Behind),
+];
+
+/// Words for "again" that make a common word a cue.
+const AGAIN: &[&str] =
+    &["erneut", "wieder", "noch einmal", "réessay", "reessay", "de nuevo", "reintent", "novamente", "riprov"];
+
+/// Words between the cue and the number.
+const FILLERS: &[&str] =
+    &["about ", "approximately ", "at least ", "another ", "approx. ", "up to ", "for ", "~", "约"];
+
+/// What in front of a cue makes it somebody's plan.
+const PLAN_BEFORE: &[&str] =
+    &["will ", "next ", "auto ", "auto-", "automatically ", "going to ", "client ", "to ", "shall "];
+
+/// What anywhere in the text says that a router speaks of its own cool-down.
+const ROUTER: &[&str] =
+    &["no deployments available", "cooldown_list", "cooldown", "cool-down", "cooling down"];
+
+/// Returns the first wait that the provider states in folded `text`.
+pub(super) fn wait_in(text: &str) -> Option<Wait> {
+    if !text.bytes().any(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let cues = automaton()?;
+    let mut found = None;
+    for hit in cues.find_overlapping_iter(text) {
+        let Some(&(_, cue)) = CUES.get(hit.pattern().as_usize()) else { continue };
+        let before = text.get(..hit.start()).unwrap_or_default();
+        let after = text.get(hit.end()..).unwrap_or_default();
+        let wait = match cue {
+            Cue::Behind => duration_at_end(before),
+            Cue::CommonWord if !AGAIN.iter().any(|word| text.contains(word)) => None,
+            Cue::Before | Cue::CommonWord => stated(before, after, false),
+            Cue::HeaderName => stated(before, after, true),
+        };
+        if wait.is_some() {
+            found = wait;
+            break;
+        }
+    }
+    found.filter(|_| !ROUTER.iter().any(|word| text.contains(word)))
+}
+
+fn automaton() -> Option<&'static AhoCorasick> {
+    static CUE_WORDS: OnceLock<Option<AhoCorasick>> = OnceLock::new();
+    CUE_WORDS
+        .get_or_init(|| {
+            AhoCorasick::builder()
+                .match_kind(MatchKind::Standard)
+                .build(CUES.iter().map(|(words, _)| words))
+                .ok()
+        })
+        .as_ref()
+}
+
+fn stated(before: &str, after: &str, bare_number_is_seconds: bool) -> Option<Wait> {
+    if PLAN_BEFORE.iter().any(|words| before.ends_with(words)) || is_counted_attempt(before, after) {
+        return None;
+    }
+    let mut rest = after.trim_start_matches([' ', ':', '=', '"', '\'', '(']);
+    for filler in FILLERS {
+        rest = rest.strip_prefix(filler).unwrap_or(rest);
+    }
+    duration::parse_prefix(rest)
+        .or_else(|| if bare_number_is_seconds { duration::parse_bare_seconds(rest) } else { None })
+}
+
+/// "retry in 4s (attempt 2/5)" and "attempt 2: retry in 4s" are an agent counting.
+fn is_counted_attempt(before: &str, after: &str) -> bool {
+    let near_after: String = after.chars().take(24).collect();
+    let near_before: String = before.chars().rev().take(16).collect::<Vec<_>>().into_iter().rev().collect();
+    near_after.contains("attempt ") || near_before.contains("attempt ") || near_before.contains("retry #")
+}
+
+/// The duration that ends where `text` ends, as in "请 2 分钟" before "后重试".
+fn duration_at_end(text: &str) -> Option<Wait> {
+    let is_part = |c: char| {
+        c.is_ascii_digit() || matches!(c, '.' | ' ') || "毫秒钟分鐘小时時間天日个초분시간일ミリ".contains(c)
+    };
+    let start = text.char_indices().rev().take_while(|(_, c)| is_part(*c)).last().map(|(at, _)| at)?;
+    let run = text.get(start..)?;
+    let number = run.find(|c: char| c.is_ascii_digit())?;
+    duration::parse_prefix(run.get(number..)?)
+}
+
+/// Returns the reset time that folded `text` states as an absolute time.
+///
+/// A bare time of day ("resets 2am") is not turned into one: its date and zone are not in the text.
+pub(super) fn reset_in(text: &str) -> Option<DateTime<Utc>> {
+    epoch_behind_bar(text).or_else(|| dated_reset(text))
+}
+
+/// "limit reached|1760000400".
+fn epoch_behind_bar(text: &str) -> Option<DateTime<Utc>> {
+    text.find('|')?;
+    let at = text.find("reached|")?;
+    let tail = text.get(at + "reached|".len()..)?;
+    let len = tail.bytes().take_while(u8::is_ascii_digit).count();
+    super::epoch(tail.get(..len)?)
+}
+
+/// "resets at 2026-05-01T10:00:00+08:00", and "将在 2026-08-06 20:06:00 重置", which the one provider that writes so
+/// means as Chinese time. Without a zone, and in no other language, the time is not taken.
+fn dated_reset(text: &str) -> Option<DateTime<Utc>> {
+    // Most texts hold no date, and looking for one byte is far cheaper than looking for words.
+    if text.bytes().filter(|b| *b == b'-').count() < 2 || !text.contains(':') {
+        return None;
+    }
+    if let Some(marker) = text.find("重置") {
+        let (stamp, _) = stamp_in(text.get(..marker)?)?;
+        let zone = FixedOffset::east_opt(8 * 3600)?;
+        return zone.from_local_datetime(&stamp).single().map(|time| time.with_timezone(&Utc));
+    }
+    let marker =
+        ["reset at", "resets at", "resets on", "reset on"].iter().find_map(|words| text.find(words))?;
+    let (stamp, rest) = stamp_in(text.get(marker..)?)?;
+    if rest.starts_with('z') || rest.starts_with(" utc") {
+        return Some(stamp.and_utc());
+    }
+    let zone: FixedOffset = rest.get(..6)?.parse().ok()?;
+    zone.from_local_datetime(&stamp).single().map(|time| time.with_timezone(&Utc))
+}
+
+/// The first "2026-08-06 20:06:00" in `text`, and what follows it.
+fn stamp_in(text: &str) -> Option<(NaiveDateTime, &str)> {
+    const LEN: usize = "2026-08-06 20:06:00".len();
+    text.char_indices().filter(|(_, c)| c.is_ascii_digit()).find_map(|(at, _)| {
+        let stamp = text.get(at..at + LEN).filter(|stamp| stamp.as_bytes().get(4) == Some(&b'-'))?;
+        let stamp = NaiveDateTime::parse_from_str(&stamp.replace('t', " "), "%Y-%m-%d %H:%M:%S").ok()?;
+        Some((stamp, text.get(at + LEN..)?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected_ms: Option<u64>) {
+        assert_eq!(wait_in(&crate::unwrap::fold(text)).map(|wait| wait.ms), expected_ms, "{text}");
+    }
+
+    #[test]
+    fn reads_stated_waits() {
+        check("Please try again in 494ms.", Some(494));
+        check("Please retry in 20.04466179s.", Some(20_045));
+        check("please try again after 1 seconds", Some(1_000));
+        check("Please retry after 86400 seconds.", Some(86_400_000));
+        check("or try again in 5 days 22 hours 11\nminutes.", Some(511_860_000));
+        check("'Retry-After': '17'", Some(17_000));
+        check("Please wait about 3 minutes before", Some(180_000));
+        check("请在 30 秒后重试", Some(30_000));
+        check("请求过于频繁，请2分钟后再试", Some(120_000));
+        check("20秒後に再試行してください", Some(20_000));
+        check("Bitte versuchen Sie es in 20 Sekunden erneut.", Some(20_000));
+        check("Veuillez réessayer dans 5 secondes", Some(5_000));
+        check("Inténtelo de nuevo en 2 minutos", Some(120_000));
+    }
+
+    #[test]
+    fn leaves_plans_and_prose_alone() {
+        check("Retrying in 4s", None);
+        check("retrying in 88 seconds...", None);
+        check("will retry in 5s", None);
+        check("(retry in 4s, attempt 2/5)", None);
+        check("[400] (reset after 27s)", None);
+        check("total retry wait time: 30s", None);
+        check("No deployments available, try again in 60 seconds", None);
+        check("try again in a moment", None);
+        check("used 500 in 20 seconds", None);
+        check("Retry your request with the ID or ARN of an inference profile", None);
+    }
+
+    #[test]
+    fn reads_absolute_resets() {
+        let at = |text: &str| reset_in(&crate::unwrap::fold(text)).map(|time| time.timestamp());
+        assert_eq!(at("usage limit reached|1760000400"), Some(1_760_000_400));
+        assert_eq!(at("您的限额将在 2026-08-06 20:06:00 重置"), Some(1_786_017_960));
+        assert_eq!(at("limit reached, resets at 2026-08-06T20:06:00+08:00"), Some(1_786_017_960));
+        assert_eq!(at("Your limit will reset at 2026-08-06 20:06:00"), None);
+        assert_eq!(at("resets 2am"), None);
+    }
+}

@@ -1,0 +1,142 @@
+//! Texts that look like something they are not.
+
+use retryscope_taxonomy::{Class, Failure, Judgement, Reason, classify};
+
+fn judge(provider: &str, status: Option<u16>, message: &str) -> Judgement {
+    classify(&Failure { provider: Some(provider), status, message: Some(message), ..Failure::default() })
+}
+
+fn check(provider: &str, status: Option<u16>, message: &str, class: Class, reason: Reason) -> Judgement {
+    let got = judge(provider, status, message);
+    assert_eq!((got.class, got.reason), (class, reason), "{message}: {}", got.rule);
+    got
+}
+
+#[test]
+fn numbers_in_prose_are_no_status() {
+    check("x", None, "max_tokens must be at most 1500", Class::InvalidRequest, Reason::MaxTokensParam);
+    for text in ["the list has 500 entries", "chapter 429", "answer took 503ms"] {
+        check("x", None, text, Class::Unknown, Reason::NoDetail);
+    }
+}
+
+#[test]
+fn a_plan_of_the_client_is_no_wait() {
+    for text in
+        ["503 Overloaded · Retrying in 4s", "503 busy, will retry in 9s", "503 {\"totalRetryDelay\": 787}"]
+    {
+        assert_eq!(judge("anthropic", None, text).retry_after_ms, None, "{text}");
+    }
+    let text = "model x [503] (reset after 27s)";
+    assert_eq!(judge("nvidia", None, text).retry_after_ms, None);
+}
+
+#[test]
+fn words_about_retrying_do_not_steer() {
+    let profile = "Retry your request with the ID or ARN of an inference profile";
+    assert!(!check("bedrock", Some(400), profile, Class::InvalidRequest, Reason::ModelNotFound).retryable);
+    let filter = "The prompt was blocked by the content filter. Please modify your prompt and retry";
+    assert!(!check("azure", Some(400), filter, Class::Content, Reason::PromptBlocked).retryable);
+    assert!(!check("zhipu", Some(429), "余额不足，请充值后重试", Class::Exhausted, Reason::Credit).retryable);
+    let access = "You don't have access to the model. If this was just changed, try again after 5 minutes";
+    assert_eq!(check("bedrock", Some(403), access, Class::Auth, Reason::ModelAccess).retry_after_ms, None);
+}
+
+#[test]
+fn tokens_by_the_minute_are_no_context_overflow() {
+    check(
+        "bedrock",
+        None,
+        "Too many tokens, please wait before trying again.",
+        Class::Throttled,
+        Reason::Tpm,
+    );
+    check("x", Some(429), "Tokens per minute limit exceeded", Class::Throttled, Reason::Tpm);
+    check(
+        "x",
+        Some(413),
+        "Request too large for m: tokens per minute, Limit 1, Requested 2",
+        Class::TooLarge,
+        Reason::TpmRequest,
+    );
+}
+
+#[test]
+fn the_same_words_mean_what_their_provider_means() {
+    let text = "insufficient_quota: You exceeded your current quota";
+    check("openai", Some(429), text, Class::Exhausted, Reason::Quota);
+    check("alibaba", Some(429), text, Class::Throttled, Reason::Tpm);
+    let through_gateway = format!("Error from provider (Alibaba): {text}");
+    check("opencode", Some(429), &through_gateway, Class::Throttled, Reason::Tpm);
+    check("openai-compatible", Some(429), &through_gateway, Class::Throttled, Reason::Tpm);
+    check("openai-compatible", Some(429), text, Class::Exhausted, Reason::Quota);
+}
+
+#[test]
+fn a_wrapper_does_not_outvote_the_cause() {
+    let text =
+        r#"All accounts exhausted. Last error: HTTP 503: {"error":{"code":503,"message":"overloaded"}}"#;
+    check("x", Some(429), text, Class::Transient, Reason::Overloaded);
+    let text =
+        "litellm.RateLimitError: OpenAIException - You exceeded your current quota. Received Model Group=a";
+    check("litellm", Some(429), text, Class::Exhausted, Reason::Quota);
+}
+
+#[test]
+fn the_words_of_a_cut_stream_are_no_abort() {
+    check(
+        "x",
+        None,
+        "TypeError: terminated at Fetch.onAborted (node:internal)",
+        Class::Transient,
+        Reason::StreamCut,
+    );
+    check("x", None, "AbortError: This operation was aborted", Class::Cancelled, Reason::Abort);
+}
+
+#[test]
+fn a_guess_from_words_does_not_outvote_the_status() {
+    let text = "this field cannot be read";
+    assert_eq!(judge("x", None, text).class, Class::InvalidRequest);
+    assert_eq!(judge("x", Some(502), text).class, Class::Transient);
+    assert_eq!(judge("x", Some(403), text).class, Class::Auth);
+}
+
+#[test]
+fn links_are_no_words() {
+    let text =
+        "Odd thing, see https://example.com/docs/rate-limits/insufficient-balance and /overloaded.html";
+    check(
+        "x",
+        Some(400),
+        "Odd, see https://example.com/rate-limits",
+        Class::InvalidRequest,
+        Reason::BadRequest,
+    );
+    assert_ne!(judge("x", Some(400), text).class, Class::Throttled);
+}
+
+#[test]
+fn should_retry_wins_over_the_status_but_not_over_an_empty_account() {
+    let judge = |status, message, value| {
+        let headers = [("X-Should-Retry", value)];
+        classify(&Failure {
+            status: Some(status),
+            headers: &headers,
+            message: Some(message),
+            ..Failure::default()
+        })
+    };
+    assert!(!judge(500, "Internal server error", "false").retryable);
+    assert!(judge(400, "something odd", "true").retryable);
+    assert!(!judge(429, "insufficient_quota", "true").retryable);
+    assert!(!judge(401, "Invalid API key", "true").retryable);
+    assert_eq!(judge(500, "x", "maybe").should_retry, None);
+}
+
+#[test]
+fn statuses_that_no_table_knows() {
+    let judge = |status| classify(&Failure { status: Some(status), ..Failure::default() });
+    assert_eq!((judge(418).reason, judge(418).retryable), (Reason::Unrecognized4xx, false));
+    assert_eq!((judge(567).reason, judge(567).retryable), (Reason::NoDetail, true));
+}
