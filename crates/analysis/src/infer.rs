@@ -19,11 +19,18 @@ pub(crate) struct Inference<'a> {
     agent: &'a str,
     policies: Vec<&'static Policy>,
     settings: Cow<'a, Settings>,
+    /// The run's provider, for views that do not name one.
+    provider: Option<&'a str>,
 }
 
 impl<'a> Inference<'a> {
     /// Returns what is known of an agent; without a version, any of its policies may have been in force.
-    pub(crate) fn new(agent: &'a str, version: Option<&str>, settings: Option<&'a Settings>) -> Self {
+    pub(crate) fn new(
+        agent: &'a str,
+        version: Option<&str>,
+        settings: Option<&'a Settings>,
+        provider: Option<&'a str>,
+    ) -> Self {
         let policies = match version.and_then(|version| policy::find(agent, Some(version))) {
             Some(policy) => vec![policy],
             None => policy::by_agent(agent).iter().collect(),
@@ -32,6 +39,7 @@ impl<'a> Inference<'a> {
             agent,
             policies,
             settings: settings.map_or_else(|| Cow::Owned(Settings::default()), Cow::Borrowed),
+            provider,
         }
     }
 
@@ -64,7 +72,7 @@ impl<'a> Inference<'a> {
     /// Returns how many requests stand behind one visible attempt.
     fn behind(&self, policies: &[&Policy], view: &str, attempt: &Attempt) -> (Bound, String) {
         let api = attempt.api.as_deref();
-        let settings = match &attempt.candidate.provider {
+        let settings = match attempt.candidate.provider.as_deref().or(self.provider) {
             Some(provider) => Cow::Owned(self.settings.as_ref().clone().for_provider(provider)),
             None => Cow::Borrowed(self.settings.as_ref()),
         };

@@ -57,7 +57,7 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
     }
     let settings = parts.iter().find_map(|p| as_of.source(p.source)?.settings.as_deref());
     let version = facts.policy_version.as_deref().or(facts.agent_version.as_deref());
-    let inference = Inference::new(&key.agent, version, settings);
+    let inference = Inference::new(&key.agent, version, settings, facts.provider.as_deref());
     for part in &mut parts {
         if let Cow::Borrowed(view) = part.view {
             part.view = inference.fill(part.kind, view);
