@@ -5,7 +5,7 @@
 //! retry out. How many steps an answer took is not said.
 
 use chrono::{DateTime, Utc};
-use retryscope_events::{Candidate, FallbackKind, Layer, ModelFailed, ModelFallback, ModelRequest, ModelResponse, ModelRetry, Source};
+use retryscope_events::{AttemptOutcome, Candidate, FallbackKind, Layer, ModelAttempt, ModelFailed, ModelFallback, ModelRequest, ModelResponse, ModelRetry, Source};
 use retryscope_record::{GapKind, Mark, Place, Shown, Sink, TurnOutcome};
 
 use super::error::{Reconnecting, Told};
@@ -52,6 +52,8 @@ struct Turn {
     retries: u64,
     /// Number in the last line about a retry.
     last_number: u64,
+    /// The stream runs over a WebSocket, or did: then attempts are told one by one, since no requests hide in those.
+    told: Option<u64>,
     /// A tool has run since the last thing the model said.
     after_tool: bool,
     /// Anything came from the model.
@@ -100,6 +102,25 @@ impl LineDecoder for Stdout {
     }
 }
 
+impl Turn {
+    /// Tells an attempt as a record of its own, where that has begun. One over a WebSocket is one request.
+    fn tell(&mut self, request: &str, transport: &str, failed: bool, say: &mut Say<'_>) {
+        let Some(told) = &mut self.told else { return };
+        *told += 1;
+        let id = format!("{request}.{told}");
+        let candidate = Candidate { transport: Some(transport.to_owned()), ..Candidate::default() };
+        let mut attempt = ModelAttempt::new().request_id(request).attempt_id(id.clone()).candidate(candidate);
+        attempt.layer = (*told > 1).then_some(Layer::Stream);
+        attempt.outcome = failed.then_some(AttemptOutcome::Failed);
+        say.event(attempt);
+        if transport == WEBSOCKET {
+            let basis = "a connection over a WebSocket is one request".to_owned();
+            let (request_id, attempt_id) = (request.to_owned(), Some(id));
+            say.mark(Mark::Sends { request_id, attempt_id, min: 1, max: Some(1), basis });
+        }
+    }
+}
+
 impl Stdout {
     fn begin(&mut self, say: &mut Say<'_>) {
         self.turn = Some(Turn::default());
@@ -119,6 +140,7 @@ impl Stdout {
             say.event(ModelRequest::new().request_id(id.clone()).source(Source::Foreground).purpose("main"));
             turn.retries = 0;
             turn.last_number = 0;
+            turn.told = None;
             id
         });
         turn.open = Some(id.clone());
@@ -140,15 +162,20 @@ impl Stdout {
         turn.last_number = number;
         let told = reconnecting.cause.map(Told::of);
         let socket = told.as_ref().is_some_and(|told| told.message.contains("url: ws"));
-        let candidate = Candidate { transport: socket.then(|| WEBSOCKET.to_owned()), ..Candidate::default() };
+        if socket && turn.retries == 0 {
+            turn.told = Some(0);
+        }
+        let transport = if socket { WEBSOCKET } else { HTTPS };
         for _ in 0..missing.min(100) {
             turn.retries += 1;
-            let mut retry = ModelRetry::new().request_id(id.clone()).layer(Layer::Stream).candidate(candidate.clone());
+            let mut retry = ModelRetry::new().request_id(id.clone()).layer(Layer::Stream);
             retry.attempt = Some(turn.retries);
+            turn.tell(&id, transport, true, say);
             say.event(retry);
         }
         turn.retries += 1;
-        let mut retry = ModelRetry::new().request_id(id).layer(Layer::Stream).candidate(candidate);
+        turn.tell(&id, transport, true, say);
+        let mut retry = ModelRetry::new().request_id(id).layer(Layer::Stream);
         retry.attempt = Some(turn.retries);
         retry.max_attempts = reconnecting.max.map(|max| max + 1);
         if let Some(told) = told {
@@ -165,6 +192,7 @@ impl Stdout {
                 if let Some((_, rest)) = message.split_once("Falling back from WebSockets to HTTPS transport") {
                     let (turn, id) = self.ensure(say);
                     turn.last_number = 0;
+                    turn.tell(&id, WEBSOCKET, true, say);
                     let over = |transport: &str| Candidate { transport: Some(transport.to_owned()), ..Candidate::default() };
                     let mut fallback = ModelFallback::new().request_id(id).kind(FallbackKind::Transport);
                     fallback.from = Some(over(WEBSOCKET));
@@ -199,6 +227,7 @@ impl Stdout {
     /// Closes the open request.
     fn answer(&mut self, say: &mut Say<'_>) {
         let (turn, id) = self.ensure(say);
+        turn.tell(&id, HTTPS, false, say);
         turn.open = None;
         say.event(ModelResponse::new().request_id(id));
     }
@@ -215,12 +244,14 @@ impl Stdout {
         self.after_tool(say);
         let message = message.or_else(|| self.turn.as_mut()?.error.take());
         let (turn, id) = self.ensure(say);
-        if !turn.answered {
+        let answered = turn.answered;
+        if !answered {
             // Nothing came back before it failed: there was one request.
             let because = BECAUSE;
             say.mark(Mark::Shows { source: Source::Foreground, requests: Shown::All, attempts: Shown::All, because });
         }
         let told = Told::of(message.as_deref().unwrap_or_default());
+        turn.tell(&id, HTTPS, true, say);
         let mut failed = ModelFailed::new().request_id(id);
         told.fill_failed(&mut failed);
         say.event(failed);
