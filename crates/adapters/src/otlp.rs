@@ -8,9 +8,9 @@ use chrono::{DateTime, TimeZone, Utc};
 use retryscope_record::{GapKind, Place, Sink, View};
 use serde_json::Value;
 
-use crate::{claude_code, codex};
 use crate::json::holds;
 use crate::{LineDecoder, Reading, Recognized};
+use crate::{claude_code, codex};
 
 pub(crate) fn recognize(head: &[u8]) -> Option<Recognized> {
     let first = head.split(|b| *b == b'\n').next()?;

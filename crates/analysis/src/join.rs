@@ -193,7 +193,7 @@ fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_
     };
     let counts = counts_of(group, Source::Foreground);
     let background_counts = counts_of(group, Source::Background);
-    let requests = requests_of(group);
+    let requests = requests_of(group, &counts);
     let is_over = any_end.is_some();
     let time = time_of(&requests, started_at, ended_at, is_over);
     let cause = (outcome == RunOutcome::Failed).then(|| cause_of(&requests, any_end)).flatten();
@@ -279,7 +279,12 @@ impl Ending {
 
     /// Returns whether a view reaches to the failure that ended the turn.
     fn is_reached_by(&self, turn: &TurnView) -> bool {
-        let last = turn.requests.iter().rev().find(|r| r.source == Source::Foreground).and_then(|r| r.attempts.last());
+        let last = turn
+            .requests
+            .iter()
+            .rev()
+            .find(|r| r.source == Source::Foreground)
+            .and_then(|r| r.attempts.last());
         let id = last.and_then(|a| a.failure.as_ref()).and_then(|f| f.upstream_request_id.as_ref());
         id.is_some() && id == self.last_failure.as_ref()
     }
@@ -345,7 +350,8 @@ fn counts_in_view((part, turn): &(&Part<'_>, &TurnView), source: Source, ending:
         },
         _ => {
             let lost = !settled && source == Source::Foreground && ending.is_missed_by(turn);
-            let shows_all = turn.requests.last().is_some_and(|r| r.visibility.attempts == Shown::All && r.end.is_none());
+            let shows_all =
+                turn.requests.last().is_some_and(|r| r.visibility.attempts == Shown::All && r.end.is_none());
             if lost && shows_all { one_more(opened(sum)) } else { opened(sum) }
         }
     }
@@ -362,7 +368,8 @@ fn closed_in_view(
     if of().count() as u64 != logical || logical == 0 {
         return None;
     }
-    let settled = is_settled(part, turn) || part.view.ends_elsewhere && !part.view.tail_may_be_lost && ending.is_known;
+    let settled =
+        is_settled(part, turn) || part.view.ends_elsewhere && !part.view.tail_may_be_lost && ending.is_known;
     (settled || of().all(|r| r.end.is_some())).then(|| sum_of(turn, source, settled))
 }
 
@@ -442,7 +449,9 @@ fn counts_of_request(request: &RequestView, settled: bool) -> Counts {
 }
 
 /// The requests to show: from the view that tells most, with details that other views hold of the same attempts.
-fn requests_of(group: &Joined<'_>) -> Vec<LogicalRequest> {
+///
+/// Where there was one request only, what all views together know of the turn is known of it.
+fn requests_of(group: &Joined<'_>, joined: &Counts) -> Vec<LogicalRequest> {
     let told = |(part, turn): &&(&Part<'_>, &TurnView)| {
         let attempts: usize = turn.requests.iter().map(|r| r.attempts.len()).sum();
         let known = |a: &&Attempt| match (&a.failure, a.outcome) {
@@ -450,7 +459,8 @@ fn requests_of(group: &Joined<'_>) -> Vec<LogicalRequest> {
             (None, outcome) => outcome == Some(AttemptOutcome::Ok),
         };
         let details = turn.requests.iter().flat_map(|r| &r.attempts).filter(known).count();
-        (attempts, part.view.foreground.attempts, details, std::cmp::Reverse(rank(part.kind)))
+        let exact = turn.requests.iter().all(|r| r.upstream(is_settled(part, turn)).0.is_exact());
+        (attempts, exact, part.view.foreground.attempts, details, std::cmp::Reverse(rank(part.kind)))
     };
     let Some((part, turn)) = group.iter().max_by_key(|member| told(member)) else { return Vec::new() };
     let mut details: BTreeMap<&str, Vec<&Attempt>> = BTreeMap::new();
@@ -464,10 +474,15 @@ fn requests_of(group: &Joined<'_>) -> Vec<LogicalRequest> {
         }
     }
     let settled = is_settled(part, turn);
+    let single = joined.logical_requests.bound == Bound::exact(1)
+        && turn.requests.iter().filter(|r| r.source == Source::Foreground).count() == 1;
     turn.requests
         .iter()
         .map(|request| {
-            let counts = counts_of_request(request, settled);
+            let counts = match request.source {
+                Source::Foreground if single => joined.clone(),
+                _ => counts_of_request(request, settled),
+            };
             let mut attempts = request.attempts.clone();
             for attempt in &mut attempts {
                 let id = attempt.failure.as_ref().and_then(|f| f.upstream_request_id.clone());

@@ -139,9 +139,13 @@ impl RequestView {
                 (sends, evidence)
             }
             // The format bounds what is hidden.
-            Shown::None | Shown::Some if ended && self.extra.is_some() => (sends, worst.max(Evidence::Derived)),
+            Shown::None | Shown::Some if ended && self.extra.is_some() => {
+                (sends, worst.max(Evidence::Derived))
+            }
             Shown::None if self.attempts.len() <= 1 => (Bound::at_least(sends.min), Evidence::NotVisible),
-            Shown::All | Shown::Some | Shown::None => (Bound::at_least(sends.min), worst.max(Evidence::Derived)),
+            Shown::All | Shown::Some | Shown::None => {
+                (Bound::at_least(sends.min), worst.max(Evidence::Derived))
+            }
         }
     }
 

@@ -41,19 +41,24 @@ impl Told {
             let Some((word, inner)) = object.members().next() else { return self };
             self.code = self.code.or_else(|| Some(snake(word)));
             let inner = Object::parse(inner.as_bytes()).unwrap_or_default();
-            self.status = self.status.or_else(|| inner.status("http_status_code")).or_else(|| inner.status("httpStatusCode"));
+            self.status = self
+                .status
+                .or_else(|| inner.status("http_status_code"))
+                .or_else(|| inner.status("httpStatusCode"));
         }
         self
     }
 
     /// Returns whether this is an answer without a stream: a status, or no connection.
     pub(super) fn is_before_stream(&self) -> bool {
-        self.status.is_some() && !is_high_demand(&self.message) || self.message.starts_with("Connection failed")
+        self.status.is_some() && !is_high_demand(&self.message)
+            || self.message.starts_with("Connection failed")
     }
 
     /// Returns whether the request loop repeats such a failure by itself, unseen.
     pub(super) fn may_hide_requests(&self) -> bool {
-        let unseen = self.status.is_some_and(|status| status >= 500) || self.message.starts_with("Connection failed");
+        let unseen =
+            self.status.is_some_and(|status| status >= 500) || self.message.starts_with("Connection failed");
         unseen || self.message.contains("timed out") || self.message.contains("error sending request")
     }
 
@@ -90,7 +95,8 @@ impl<'a> Reconnecting<'a> {
             None => (rest.trim(), None),
         };
         let numbers = counter.split_once('/');
-        let part = |pick: fn((&'a str, &'a str)) -> &'a str| numbers.map(pick).and_then(|n| n.trim().parse().ok());
+        let part =
+            |pick: fn((&'a str, &'a str)) -> &'a str| numbers.map(pick).and_then(|n| n.trim().parse().ok());
         Some(Self { number: part(|n| n.0), max: part(|n| n.1), cause })
     }
 }
@@ -107,7 +113,8 @@ fn is_high_demand(message: &str) -> bool {
 
 fn request_id_in(message: &str) -> Option<String> {
     let (_, rest) = message.rsplit_once("request id: ")?;
-    let id: String = rest.chars().take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')).collect();
+    let id: String =
+        rest.chars().take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')).collect();
     Some(id).filter(|id| !id.is_empty())
 }
 
@@ -150,7 +157,8 @@ mod tests {
 
     #[test]
     fn status_and_id_come_from_the_text() {
-        let told = Told::of("unexpected status 502 Bad Gateway: upstream, url: http://h/v1, request id: ab-1_c");
+        let told =
+            Told::of("unexpected status 502 Bad Gateway: upstream, url: http://h/v1, request id: ab-1_c");
         assert_eq!((told.status, told.request_id.as_deref()), (Some(502), Some("ab-1_c")));
         let told = Told::of("exceeded retry limit, last status: 429 Too Many Requests");
         assert_eq!((told.status, told.request_id), (Some(429), None));

@@ -27,7 +27,8 @@ pub(super) fn named<'a>(text: &'a str, key: &str) -> Option<&'a str> {
         let at = rest.find(key)?;
         let (before, after) = rest.split_at(at);
         let after = after.get(key.len()..)?;
-        let begins = before.chars().next_back().is_none_or(|c| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '.')));
+        let begins =
+            before.chars().next_back().is_none_or(|c| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '.')));
         if begins && let Some(value) = after.strip_prefix('=') {
             return Some(match value.strip_prefix('"') {
                 Some(quoted) => quoted.split('"').next().unwrap_or_default(),
@@ -71,7 +72,12 @@ impl<'a> RetryLine<'a> {
         let turn = named(message, "turn_id");
         if message.contains("stream connection failed; waiting to retry") {
             let error = error.map(|e| e.split(" retry_delay=").next().unwrap_or(e));
-            return Some(Self { delay_ms: named(message, "retry_delay").and_then(duration_ms), turn, error, ..Self::default() });
+            return Some(Self {
+                delay_ms: named(message, "retry_delay").and_then(duration_ms),
+                turn,
+                error,
+                ..Self::default()
+            });
         }
         let (_, rest) = message.split_once("stream disconnected - retrying")?;
         let (counter, _) = rest.split_once('(')?.1.split_once(')')?;
@@ -117,10 +123,15 @@ mod tests {
 
     #[test]
     fn the_stream_loop_tells_its_waits() {
-        let line = RetryLine::of("stream disconnected - retrying turn (2/9 in 1.2s)... turn_id=u sampling_error=a b=c").unwrap();
+        let line = RetryLine::of(
+            "stream disconnected - retrying turn (2/9 in 1.2s)... turn_id=u sampling_error=a b=c",
+        )
+        .unwrap();
         assert_eq!((line.number, line.max, line.delay_ms), (Some(2), Some(9), Some(1200)));
         assert_eq!((line.turn, line.error), (Some("u"), Some("a b=c")));
-        let wait = RetryLine::of("stream connection failed; waiting to retry turn_id=u error=x y retry_delay=5s").unwrap();
+        let wait =
+            RetryLine::of("stream connection failed; waiting to retry turn_id=u error=x y retry_delay=5s")
+                .unwrap();
         assert_eq!((wait.number, wait.delay_ms, wait.error), (None, Some(5_000), Some("x y")));
         assert!(RetryLine::of("stream disconnected").is_none());
     }

@@ -36,7 +36,8 @@ impl DatabaseDecoder for History {
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let text = |index: usize| row.get::<_, Option<String>>(index).ok().flatten();
-            let seconds = |index: usize| row.get::<_, i64>(index).ok().and_then(|s| DateTime::from_timestamp(s, 0));
+            let seconds =
+                |index: usize| row.get::<_, i64>(index).ok().and_then(|s| DateTime::from_timestamp(s, 0));
             let (Some(thread), Some(turn), Some(status)) = (text(1), text(2), text(3)) else { continue };
             let outcome = match status.as_str() {
                 "completed" => TurnOutcome::Succeeded,
@@ -57,16 +58,18 @@ impl DatabaseDecoder for History {
             say.turn = Some(turn);
             say.mark(Mark::TurnStarted { turn: say.turn.clone() });
             say.at = seconds(6);
-            end(text(4), outcome, &mut say);
+            end(text(4).as_deref(), outcome, &mut say);
         }
         Ok(())
     }
 }
 
-fn end(error: Option<String>, outcome: TurnOutcome, say: &mut Say<'_>) {
-    let error = error.as_deref().and_then(|json| Object::parse(json.as_bytes()));
+fn end(error: Option<&str>, outcome: TurnOutcome, say: &mut Say<'_>) {
+    let error = error.and_then(|json| Object::parse(json.as_bytes()));
     let message = error.as_ref().and_then(|error| error.string("message"));
-    let info = error.as_ref().and_then(|error| error.raw("codexErrorInfo").or_else(|| error.raw("codex_error_info")));
+    let info = error
+        .as_ref()
+        .and_then(|error| error.raw("codexErrorInfo").or_else(|| error.raw("codex_error_info")));
     let told = Told::of(message.as_deref().unwrap_or_default()).with_info(info);
     if outcome == TurnOutcome::Failed && (told.status.is_some() || told.request_id.is_some()) {
         let mut failed = ModelFailed::new();
@@ -100,7 +103,11 @@ mod tests {
         for _ in 0..2 {
             history.rows(&database, &mut sink).unwrap();
         }
-        let ends = sink.items.iter().filter(|(_, i)| matches!(i, Item::Mark { mark: Mark::TurnEnded { .. }, .. })).count();
+        let ends = sink
+            .items
+            .iter()
+            .filter(|(_, i)| matches!(i, Item::Mark { mark: Mark::TurnEnded { .. }, .. }))
+            .count();
         assert_eq!(ends, 2);
     }
 

@@ -22,7 +22,7 @@ const WINDOW: i64 = 20_000;
 /// Most turns whose state is kept.
 const TURN_LIMIT: usize = 4_096;
 
-/// Rows worth reading: the HTTP client, the stream loop, WebSockets.
+/// Rows worth reading: the HTTP client, the stream loop, any WebSocket.
 const TARGETS: &str = "(target like 'codex_http_client%' or target like 'codex_client%' or target like '%responses_retry' or target like '%websocket%')";
 
 #[derive(Default)]
@@ -43,7 +43,8 @@ struct Turn {
     streaming: bool,
     /// The stream loop announced the next attempt.
     again: bool,
-    attempted: bool,
+    /// The last attempt of the open request.
+    attempt: Option<String>,
 }
 
 struct Row {
@@ -71,8 +72,11 @@ impl DatabaseDecoder for Logs {
         if last < self.cursor {
             self.cursor = 0;
         }
-        let first: i64 =
-            database.query_row("select coalesce(min(id), 0) from logs where id > ?1", [self.cursor], |row| row.get(0))?;
+        let first: i64 = database.query_row(
+            "select coalesce(min(id), 0) from logs where id > ?1",
+            [self.cursor],
+            |row| row.get(0),
+        )?;
         self.cursor = self.cursor.max(first.saturating_sub(1));
         let query = format!(
             "select id, ts, {nanos}, target, thread_id, {body} from logs where id > ?1 and id <= ?2 and {TARGETS} order by id"
@@ -101,9 +105,11 @@ impl DatabaseDecoder for Logs {
 impl Logs {
     fn row(&mut self, row: &Row, sink: &mut dyn Sink) {
         let (spans, message) = row.body.rsplit_once("}: ").unwrap_or(("", &row.body));
-        let in_spans = || ["thread_id", "thread.id", "conversation.id"].iter().find_map(|key| named(spans, key));
+        let in_spans =
+            || ["thread_id", "thread.id", "conversation.id"].iter().find_map(|key| named(spans, key));
         let Some(thread) = row.thread.as_deref().or_else(in_spans) else { return };
-        let turn = ["turn.id", "turn_id"].iter().find_map(|key| named(spans, key).or_else(|| named(message, key)));
+        let turn =
+            ["turn.id", "turn_id"].iter().find_map(|key| named(spans, key).or_else(|| named(message, key)));
         let mut say = Say::new(Place::Row(row.id), thread, row.at, sink);
         say.turn = turn.map(str::to_owned);
         if row.target.contains("websocket") || spans.contains("transport=\"responses_websocket\"") {
@@ -116,7 +122,7 @@ impl Logs {
         let key = (thread.to_owned(), turn.to_owned());
         if let Some(retry) = RetryLine::of(message) {
             let state = self.turns.entry(key).or_default();
-            let unseen = !state.attempted;
+            let unseen = state.attempt.is_none();
             if unseen {
                 // A stream that failed without a request that the HTTP client made.
                 self.show(thread, Shown::Some, &mut say);
@@ -167,7 +173,12 @@ impl Logs {
             state.compaction.take().unwrap_or_else(|| {
                 self.requests += 1;
                 let id = format!("#{}", self.requests);
-                say.event(ModelRequest::new().request_id(id.clone()).source(Source::Background).purpose("compaction"));
+                say.event(
+                    ModelRequest::new()
+                        .request_id(id.clone())
+                        .source(Source::Background)
+                        .purpose("compaction"),
+                );
                 id
             })
         } else {
@@ -176,19 +187,23 @@ impl Logs {
                 if let Some(before) = state.open.take() {
                     say.event(ModelResponse::new().request_id(before));
                 }
-                state.attempted = false;
+                state.attempt = None;
             }
             ensure(state, &mut self.requests, model, say)
         };
-        let mut attempt = ModelAttempt::new().request_id(id.clone()).attempt_id(format!("row {}", say.place_number()));
+        let row = format!("row {}", say.place_number());
+        if !compaction && let Some(before) = state.attempt.replace(row.clone()) {
+            let layer = if state.again { Layer::Stream } else { Layer::Transport };
+            let repeated = ModelAttempt::new().request_id(id.clone()).attempt_id(before).layer(layer);
+            say.event(repeated.outcome(AttemptOutcome::Failed));
+        }
+        let mut attempt = ModelAttempt::new().request_id(id.clone()).attempt_id(row);
         attempt.candidate = Some(over(HTTPS, None, model.map(str::to_owned)));
         attempt.status = status;
-        if !compaction && state.attempted {
-            attempt.layer = Some(if state.again { Layer::Stream } else { Layer::Transport });
-        }
         let mut raw = None;
         if let Some(headers) = headers_of(message) {
-            attempt.upstream_request_id = ["x-request-id", "request-id", "cf-ray"].iter().find_map(|name| headers.string(name));
+            attempt.upstream_request_id =
+                ["x-request-id", "request-id", "cf-ray"].iter().find_map(|name| headers.string(name));
             raw = (!fine).then(|| waiting_headers(&headers));
         }
         if !fine {
@@ -196,7 +211,9 @@ impl Logs {
             attempt.ended_at = say.at;
             if status.is_none() {
                 let kind = |key| named(message, key) == Some("true");
-                attempt.code = kind("is_connect").then(|| "connect".to_owned()).or_else(|| kind("is_timeout").then(|| "timeout".to_owned()));
+                attempt.code = kind("is_connect")
+                    .then(|| "connect".to_owned())
+                    .or_else(|| kind("is_timeout").then(|| "timeout".to_owned()));
                 attempt.message = Some("error sending request".to_owned());
             }
         }
@@ -204,7 +221,6 @@ impl Logs {
         if compaction {
             state.compaction = Some(id).filter(|_| !fine);
         } else {
-            state.attempted = true;
             state.streaming = fine;
             state.again = false;
         }
@@ -234,7 +250,9 @@ fn headers_of(message: &str) -> Option<Object<'_>> {
 
 /// Keeps the headers that say when to come again.
 fn waiting_headers(headers: &Object<'_>) -> RawFailure {
-    let wanted = |name: &str| name.starts_with("retry-after") || name.contains("ratelimit") || name == "x-should-retry";
+    let wanted = |name: &str| {
+        name.starts_with("retry-after") || name.contains("ratelimit") || name == "x-should-retry"
+    };
     let kept = headers.members().filter_map(|(name, value)| {
         let name = name.to_ascii_lowercase();
         wanted(&name).then(|| Some((name, crate::json::text(value)?.into_owned())))?
@@ -268,14 +286,21 @@ mod tests {
     }
 
     fn count(read: &Collected, pick: fn(&Body) -> bool) -> usize {
-        read.items.iter().filter(|(_, item)| matches!(item, Item::Event(event, _) if pick(&event.body))).count()
+        read.items
+            .iter()
+            .filter(|(_, item)| matches!(item, Item::Event(event, _) if pick(&event.body)))
+            .count()
     }
 
     const CLIENT: &str = "codex_http_client::client";
 
     #[test]
     fn an_open_stream_ends_the_request_unless_the_loop_goes_on() {
-        let sent = |status: u16| format!("turn{{turn.id=\"u\" model=m}}: Request completed method=POST url=http://h/v1/responses status={status} X headers={{\"retry-after\": \"3\"}} version=HTTP/1.1");
+        let sent = |status: u16| {
+            format!(
+                "turn{{turn.id=\"u\" model=m}}: Request completed method=POST url=http://h/v1/responses status={status} X headers={{\"retry-after\": \"3\"}} version=HTTP/1.1"
+            )
+        };
         let again = "turn{turn.id=\"u\"}: stream disconnected - retrying sampling request (1/5 in 1s)... sampling_error=x";
         let read = read(&[
             (CLIENT, &sent(503)),
@@ -284,7 +309,7 @@ mod tests {
             (CLIENT, &sent(200)),
             (CLIENT, &sent(200)),
         ]);
-        assert_eq!(count(&read, |b| matches!(b, Body::ModelAttempt(_))), 4);
+        assert_eq!(count(&read, |b| matches!(b, Body::ModelAttempt(_))), 6);
         assert_eq!(count(&read, |b| matches!(b, Body::ModelRequest(_))), 2);
         let headers = read.items.iter().find_map(|(_, item)| match item {
             Item::Event(_, Some(raw)) => Some(raw.headers.clone()),
@@ -296,7 +321,8 @@ mod tests {
     #[test]
     fn other_rows_are_no_requests() {
         let get = "turn{turn.id=\"u\"}: Request completed method=GET url=http://h/v1/responses status=200 OK";
-        let other = "turn{turn.id=\"u\"}: Request completed method=POST url=http://h/v1/analytics status=200 OK";
+        let other =
+            "turn{turn.id=\"u\"}: Request completed method=POST url=http://h/v1/analytics status=200 OK";
         assert_eq!(count(&read(&[(CLIENT, get), (CLIENT, other), (CLIENT, "}: "), ("x", "y")]), |_| true), 0);
     }
 

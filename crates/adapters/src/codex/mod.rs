@@ -44,7 +44,8 @@ const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 
 fn recognize(path: &Path, head: &[u8]) -> Option<Recognized> {
     let name = path.file_name()?.to_str()?;
-    let lines = |view, decoder| Some(Recognized { agent: Some(AGENT), view, reading: Reading::Lines(decoder) });
+    let lines =
+        |view, decoder| Some(Recognized { agent: Some(AGENT), view, reading: Reading::Lines(decoder) });
     if head.starts_with(SQLITE) {
         return database(name);
     }
@@ -57,13 +58,13 @@ fn recognize(path: &Path, head: &[u8]) -> Option<Recognized> {
         return lines(View::SESSION, Box::new(rollout::Rollout::new(named)));
     }
     if trace::recognize(head) {
-        return lines(View::TRACE, Box::new(trace::Trace::default()));
+        return lines(View::TRACE, Box::<trace::Trace>::default());
     }
     if stdout::recognize(head) {
-        return lines(View::STDOUT, Box::new(stdout::Stdout::default()));
+        return lines(View::STDOUT, Box::<stdout::Stdout>::default());
     }
     if text_log::recognize(head) {
-        return lines(View::LOG, Box::new(text_log::TextLog::default()));
+        return lines(View::LOG, Box::<text_log::TextLog>::default());
     }
     None
 }
@@ -87,10 +88,20 @@ fn database(name: &str) -> Option<Recognized> {
 /// A rollout begins with its metadata. That line is often longer than the head, so it may not parse.
 fn is_rollout(head: &[u8]) -> bool {
     let first = head.split(|b| *b == b'\n').find(|line| !line.is_empty()).unwrap_or_default();
-    let types = ["session_meta", "turn_context", "event_msg", "response_item", "token_usage_record", "world_state", "compacted"];
+    let types = [
+        "session_meta",
+        "turn_context",
+        "event_msg",
+        "response_item",
+        "token_usage_record",
+        "world_state",
+        "compacted",
+    ];
     if let Some(record) = Object::parse(first) {
         let known = record.str("type").is_some_and(|kind| types.contains(&kind.as_ref()));
-        return known && record.raw("payload").is_some_and(|payload| payload.starts_with('{')) && record.raw("timestamp").is_some();
+        return known
+            && record.raw("payload").is_some_and(|payload| payload.starts_with('{'))
+            && record.raw("timestamp").is_some();
     }
     first.first() == Some(&b'{') && holds(first, "\"session_meta\"") && holds(first, "\"payload\"")
 }
@@ -103,7 +114,8 @@ fn thread_of_name(name: &str) -> Option<String> {
 }
 
 fn is_uuid(text: &str) -> bool {
-    let shape = |(i, b): (usize, u8)| if matches!(i, 8 | 13 | 18 | 23) { b == b'-' } else { b.is_ascii_hexdigit() };
+    let shape =
+        |(i, b): (usize, u8)| if matches!(i, 8 | 13 | 18 | 23) { b == b'-' } else { b.is_ascii_hexdigit() };
     text.len() == 36 && text.bytes().enumerate().all(shape)
 }
 
@@ -130,8 +142,14 @@ mod tests {
     #[test]
     fn a_rollout_is_named_for_its_thread() {
         let uuid = "0199aaaa-bbbb-7ccc-8ddd-eeeeeeeeeeee";
-        assert_eq!(thread_of_name(&format!("rollout-2026-01-02T03-04-05-{uuid}.jsonl")).as_deref(), Some(uuid));
-        assert_eq!(thread_of_name(&format!("rollout-2026-01-02T03-04-05-{uuid}.jsonl.zst")).as_deref(), Some(uuid));
+        assert_eq!(
+            thread_of_name(&format!("rollout-2026-01-02T03-04-05-{uuid}.jsonl")).as_deref(),
+            Some(uuid)
+        );
+        assert_eq!(
+            thread_of_name(&format!("rollout-2026-01-02T03-04-05-{uuid}.jsonl.zst")).as_deref(),
+            Some(uuid)
+        );
         assert_eq!(thread_of_name("rollout-x.jsonl"), None);
         assert_eq!(thread_of_name("rollout-ä.jsonl"), None);
     }

@@ -36,7 +36,8 @@ struct Waiting {
 
 impl Consumer for Export {
     fn claims(&self, resource: &Attributes, scope: &str) -> bool {
-        scope.starts_with("codex") || resource.get("service.name").is_some_and(|name| name.starts_with("codex"))
+        scope.starts_with("codex")
+            || resource.get("service.name").is_some_and(|name| name.starts_with("codex"))
     }
 
     fn record(&mut self, place: Place, record: &LogRecord<'_>, sink: &mut dyn Sink) {
@@ -86,7 +87,10 @@ impl Consumer for Export {
             self.warn(place, &thread, sink);
             let turn = w.turn.or(turn);
             let attributes = &w.attributes;
-            self.signals.take(&Signal { channel: Channel::Span, place, thread: &thread, turn, at: w.at, attributes }, sink);
+            self.signals.take(
+                &Signal { channel: Channel::Span, place, thread: &thread, turn, at: w.at, attributes },
+                sink,
+            );
         }
     }
 }
@@ -98,13 +102,18 @@ impl Export {
                 self.warned.clear();
             }
             self.warned.insert(thread.to_owned());
-            sink.item(place, Item::Mark { run: RunKey::new(AGENT, thread), at: None, mark: Mark::TailMayBeLost });
+            sink.item(
+                place,
+                Item::Mark { run: RunKey::new(AGENT, thread), at: None, mark: Mark::TailMayBeLost },
+            );
         }
     }
 }
 
 fn thread_of(attributes: &Attributes) -> Option<&str> {
-    ["conversation.id", "thread.id", "thread_id", "conversation_id"].iter().find_map(|key| attributes.get(key))
+    ["conversation.id", "thread.id", "thread_id", "conversation_id"]
+        .iter()
+        .find_map(|key| attributes.get(key))
 }
 
 fn turn_of(attributes: &Attributes) -> Option<String> {

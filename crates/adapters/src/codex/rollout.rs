@@ -8,8 +8,8 @@ mod ask;
 mod origin;
 
 use chrono::{DateTime, Utc};
-use retryscope_record::{Facts, GapKind, Mark, Place, Shown, Sink, TurnOutcome};
 use retryscope_events::Source;
+use retryscope_record::{Facts, GapKind, Mark, Place, Shown, Sink, TurnOutcome};
 
 use self::ask::Asking;
 use self::origin::Origin;
@@ -181,7 +181,12 @@ impl Rollout {
                 self.asking.token_count(payload, say);
                 if !self.has_turn_ids && self.turn.is_some() && self.asking.is_answered() {
                     let outcome = TurnOutcome::Succeeded;
-                    say.mark(Mark::TurnEnded { turn: self.turn.clone(), outcome, reason: None, message: None });
+                    say.mark(Mark::TurnEnded {
+                        turn: self.turn.clone(),
+                        outcome,
+                        reason: None,
+                        message: None,
+                    });
                 }
             }
             Some("task_complete") => self.complete(payload, say),
@@ -254,7 +259,10 @@ mod tests {
     }
 
     fn count(read: &Collected, pick: fn(&Body) -> bool) -> usize {
-        read.items.iter().filter(|(_, item)| matches!(item, Item::Event(event, _) if pick(&event.body))).count()
+        read.items
+            .iter()
+            .filter(|(_, item)| matches!(item, Item::Event(event, _) if pick(&event.body)))
+            .count()
     }
 
     fn ends(read: &Collected) -> Vec<TurnOutcome> {
@@ -298,7 +306,8 @@ mod tests {
 
     #[test]
     fn any_bytes_are_read() {
-        let broken = read("{\"type\":\"session_meta\"}\n{\"type\":\"event_msg\",\"payload\":7}\n{\n\u{0}\n[]");
+        let broken =
+            read("{\"type\":\"session_meta\"}\n{\"type\":\"event_msg\",\"payload\":7}\n{\n\u{0}\n[]");
         assert!(!broken.gaps.is_empty());
     }
 }

@@ -93,13 +93,15 @@ impl Signals {
         thread.take(name, signal, &mut say);
     }
 
-    /// Names the turn that the last records are of.
-    pub(super) fn anchor(&mut self, place: Place, thread: &str, turn: Option<&str>, sink: &mut dyn Sink) {
-        Say::new(place, thread, None, sink).anchor(turn.map(str::to_owned));
-    }
-
     /// A stream is opened again, as the text log tells it.
-    pub(super) fn retry(&mut self, place: Place, id: &str, at: Option<DateTime<Utc>>, retry: ModelRetry, sink: &mut dyn Sink) {
+    pub(super) fn retry(
+        &mut self,
+        place: Place,
+        id: &str,
+        at: Option<DateTime<Utc>>,
+        retry: ModelRetry,
+        sink: &mut dyn Sink,
+    ) {
         let thread = self.threads.entry(id.to_owned()).or_default();
         let mut say = Say::new(place, id, at, sink);
         thread.shows(Shown::Some, &mut say);
@@ -181,7 +183,13 @@ impl Thread {
                 // Which versions open a connection at the start is known from 0.171 on only.
                 let (request_id, attempt_id) = sent;
                 let basis = "the first connection of a process may be its start-up's".to_owned();
-                say.mark(Mark::Sends { request_id, attempt_id: Some(attempt_id), min: 0, max: Some(1), basis });
+                say.mark(Mark::Sends {
+                    request_id,
+                    attempt_id: Some(attempt_id),
+                    min: 0,
+                    max: Some(1),
+                    basis,
+                });
             }
         }
     }
@@ -189,18 +197,19 @@ impl Thread {
     /// One request over the wire. Returns the ids of request and attempt.
     fn attempt(&mut self, transport: &str, attributes: &Attributes, say: &mut Say<'_>) -> (String, String) {
         self.shows(Shown::All, say);
-        let again = self.open.as_ref().is_some_and(|open| open.attempt.is_some());
         let inner = attributes.u64("attempt").unwrap_or(0) > 0;
         let candidate = over(transport, self.provider.clone(), attributes.string("model"));
         let request = self.ensure(Some(candidate.clone()), say);
         self.attempts += 1;
         let id = format!("#{}", self.attempts);
-        if let Some(open) = &mut self.open {
-            open.attempt = Some(id.clone());
+        if let Some(before) = self.open.as_mut().and_then(|open| open.attempt.replace(id.clone())) {
+            // Sent again: which loop gave the one before up stands in the number of this one.
+            let layer = if inner { Layer::Transport } else { Layer::Stream };
+            let repeated = ModelAttempt::new().request_id(request.clone()).attempt_id(before).layer(layer);
+            say.event(repeated.outcome(AttemptOutcome::Failed));
         }
-        let mut attempt = sent(attributes, say.at).request_id(request.clone()).attempt_id(id.clone()).candidate(candidate);
-        attempt.layer = again.then_some(if inner { Layer::Transport } else { Layer::Stream });
-        say.event(attempt);
+        let attempt = sent(attributes, say.at).request_id(request.clone()).attempt_id(id.clone());
+        say.event(attempt.candidate(candidate));
         (request, id)
     }
 
@@ -210,14 +219,14 @@ impl Thread {
         let id = self.compaction.clone().filter(|_| inner).unwrap_or_else(|| {
             self.requests += 1;
             let id = format!("#{}", self.requests);
-            say.event(ModelRequest::new().request_id(id.clone()).source(Source::Background).purpose("compaction"));
+            say.event(
+                ModelRequest::new().request_id(id.clone()).source(Source::Background).purpose("compaction"),
+            );
             id
         });
         self.compaction = Some(id.clone());
         self.attempts += 1;
-        let mut attempt = sent(attributes, say.at).request_id(id).attempt_id(format!("#{}", self.attempts));
-        attempt.layer = inner.then_some(Layer::Transport);
-        say.event(attempt);
+        say.event(sent(attributes, say.at).request_id(id).attempt_id(format!("#{}", self.attempts)));
     }
 
     fn stream(&mut self, attributes: &Attributes, say: &mut Say<'_>) {
@@ -235,9 +244,11 @@ impl Thread {
             response.first_token_ms = attributes.u64("ttft_ms");
             say.event(response);
             self.open = None;
-        } else if let (Some(message), Some(attempt)) = (attributes.get("error.message"), open.attempt.clone()) {
+        } else if let (Some(message), Some(attempt)) = (attributes.get("error.message"), open.attempt.clone())
+        {
             let told = Told::of(message);
-            let mut attempt = ModelAttempt::new().request_id(request).attempt_id(attempt).outcome(AttemptOutcome::Failed);
+            let mut attempt =
+                ModelAttempt::new().request_id(request).attempt_id(attempt).outcome(AttemptOutcome::Failed);
             attempt.status = told.status;
             attempt.code = told.code;
             attempt.message = Some(told.message).filter(|m| !m.is_empty());
@@ -267,7 +278,8 @@ impl Thread {
         }
         self.requests += 1;
         let id = format!("#{}", self.requests);
-        let mut request = ModelRequest::new().request_id(id.clone()).source(Source::Foreground).purpose("main");
+        let mut request =
+            ModelRequest::new().request_id(id.clone()).source(Source::Foreground).purpose("main");
         request.candidate = candidate;
         say.event(request);
         self.open = Some(Open { id: id.clone(), attempt: None, retries: 0 });
@@ -285,7 +297,12 @@ impl Thread {
             _ => "this log shows streams that were opened again, not the requests inside them",
         };
         say.mark(Mark::Shows { source: Source::Foreground, requests: shown, attempts: shown, because });
-        say.mark(Mark::Shows { source: Source::Background, requests: Shown::Some, attempts: Shown::Some, because });
+        say.mark(Mark::Shows {
+            source: Source::Background,
+            requests: Shown::Some,
+            attempts: Shown::Some,
+            because,
+        });
     }
 }
 
@@ -293,7 +310,8 @@ impl Thread {
 fn sent(attributes: &Attributes, at: Option<DateTime<Utc>>) -> ModelAttempt {
     let mut attempt = ModelAttempt::new();
     let duration = attributes.u64("duration_ms").and_then(|ms| i64::try_from(ms).ok());
-    attempt.started_at = at.zip(duration).and_then(|(at, ms)| at.checked_sub_signed(TimeDelta::try_milliseconds(ms)?));
+    attempt.started_at =
+        at.zip(duration).and_then(|(at, ms)| at.checked_sub_signed(TimeDelta::try_milliseconds(ms)?));
     attempt.status = attributes.status("http.response.status_code");
     attempt.upstream_request_id = attributes.string("auth.request_id");
     let message = attributes.string("error.message");
@@ -303,7 +321,9 @@ fn sent(attributes: &Attributes, at: Option<DateTime<Utc>>) -> ModelAttempt {
     if failed {
         attempt.outcome = Some(AttemptOutcome::Failed);
         attempt.ended_at = at;
-        attempt.message = message;
+        // `http 503` says the status once more.
+        attempt.message =
+            message.filter(|m| attempt.status.is_none_or(|status| *m != format!("http {status}")));
     }
     attempt
 }
@@ -319,7 +339,8 @@ mod tests {
         let mut sink = Collected::default();
         let mut state = Signals::default();
         for pairs in signals {
-            let attributes = Attributes::from_pairs(pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+            let attributes =
+                Attributes::from_pairs(pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
             let signal = Signal {
                 channel: Channel::Log,
                 place: Place::Whole,
@@ -330,7 +351,10 @@ mod tests {
             };
             state.take(&signal, &mut sink);
         }
-        sink.items.into_iter().filter_map(|(_, item)| if let Item::Event(e, _) = item { Some(e.body) } else { None }).collect()
+        sink.items
+            .into_iter()
+            .filter_map(|(_, item)| if let Item::Event(e, _) = item { Some(e.body) } else { None })
+            .collect()
     }
 
     const START: &[(&str, &str)] = &[("event.name", "codex.conversation_starts"), ("app.version", "0.171.0")];
@@ -342,9 +366,11 @@ mod tests {
             [("event.name", "codex.api_request"), ("http.response.status_code", status), ("attempt", attempt)]
         };
         let bodies = read(&[START, &sent("500", "0"), &sent("200", "1"), &sent("200", "0"), DONE]);
-        let layers: Vec<_> =
-            bodies.iter().filter_map(|b| if let Body::ModelAttempt(a) = b { Some(a.layer) } else { None }).collect();
-        assert_eq!(layers, [None, Some(Layer::Transport), Some(Layer::Stream)]);
+        let layers: Vec<_> = bodies
+            .iter()
+            .filter_map(|b| if let Body::ModelAttempt(a) = b { a.layer } else { None })
+            .collect();
+        assert_eq!(layers, [Layer::Transport, Layer::Stream]);
         assert_eq!(bodies.iter().filter(|b| matches!(b, Body::ModelRequest(_))).count(), 1);
     }
 
@@ -359,6 +385,8 @@ mod tests {
     #[test]
     fn other_requests_are_not_model_requests() {
         assert!(read(&[START, &[("event.name", "codex.api_request"), ("endpoint", "/models")]]).is_empty());
-        assert!(read(&[&[("event.name", "codex.sse_event"), ("error.message", "x")], &[("a", "b")]]).is_empty());
+        assert!(
+            read(&[&[("event.name", "codex.sse_event"), ("error.message", "x")], &[("a", "b")]]).is_empty()
+        );
     }
 }

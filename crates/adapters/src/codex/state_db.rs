@@ -23,7 +23,8 @@ impl DatabaseDecoder for State {
         if known < 2 {
             return Ok(());
         }
-        let mut statement = database.prepare("select parent_thread_id, child_thread_id from thread_spawn_edges")?;
+        let mut statement =
+            database.prepare("select parent_thread_id, child_thread_id from thread_spawn_edges")?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let text = |index: usize| row.get::<_, Option<String>>(index).ok().flatten();

@@ -5,7 +5,10 @@
 //! retry out. How many steps an answer took is not said.
 
 use chrono::{DateTime, Utc};
-use retryscope_events::{AttemptOutcome, Candidate, FallbackKind, Layer, ModelAttempt, ModelFailed, ModelFallback, ModelRequest, ModelResponse, ModelRetry, Source};
+use retryscope_events::{
+    AttemptOutcome, Candidate, FallbackKind, Layer, ModelAttempt, ModelFailed, ModelFallback, ModelRequest,
+    ModelResponse, ModelRetry, Source,
+};
 use retryscope_record::{GapKind, Mark, Place, Shown, Sink, TurnOutcome};
 
 use super::error::{Reconnecting, Told};
@@ -18,7 +21,8 @@ const BECAUSE: &str = "standard output of codex shows streams that were opened a
 pub(super) fn recognize(head: &[u8]) -> bool {
     head.split(|b| *b == b'\n').filter_map(embedded).any(|(_, record)| {
         record.is("type", "thread.started") && record.raw("thread_id").is_some()
-            || record.is("type", "turn.failed") && record.object("error").is_some_and(|e| e.raw("message").is_some())
+            || record.is("type", "turn.failed")
+                && record.object("error").is_some_and(|e| e.raw("message").is_some())
     })
 }
 
@@ -110,7 +114,6 @@ impl Turn {
         let id = format!("{request}.{told}");
         let candidate = Candidate { transport: Some(transport.to_owned()), ..Candidate::default() };
         let mut attempt = ModelAttempt::new().request_id(request).attempt_id(id.clone()).candidate(candidate);
-        attempt.layer = (*told > 1).then_some(Layer::Stream);
         attempt.outcome = failed.then_some(AttemptOutcome::Failed);
         say.event(attempt);
         if transport == WEBSOCKET {
@@ -189,15 +192,20 @@ impl Stdout {
         match item.str("type").as_deref() {
             Some("error") => {
                 let message = item.string("message").unwrap_or_default();
-                if let Some((_, rest)) = message.split_once("Falling back from WebSockets to HTTPS transport") {
+                if let Some((_, rest)) = message.split_once("Falling back from WebSockets to HTTPS transport")
+                {
                     let (turn, id) = self.ensure(say);
                     turn.last_number = 0;
                     turn.tell(&id, WEBSOCKET, true, say);
-                    let over = |transport: &str| Candidate { transport: Some(transport.to_owned()), ..Candidate::default() };
+                    let over = |transport: &str| Candidate {
+                        transport: Some(transport.to_owned()),
+                        ..Candidate::default()
+                    };
                     let mut fallback = ModelFallback::new().request_id(id).kind(FallbackKind::Transport);
                     fallback.from = Some(over(WEBSOCKET));
                     fallback.to = Some(over(HTTPS));
-                    fallback.reason = Some(rest.trim_start_matches(['.', ' ']).to_owned()).filter(|r| !r.is_empty());
+                    fallback.reason =
+                        Some(rest.trim_start_matches(['.', ' ']).to_owned()).filter(|r| !r.is_empty());
                     say.event(fallback);
                 }
             }
@@ -237,7 +245,12 @@ impl Stdout {
         // Its `usage` is the thread's total, not this answer's.
         self.answer(say);
         self.turn = None;
-        say.mark(Mark::TurnEnded { turn: None, outcome: TurnOutcome::Succeeded, reason: None, message: None });
+        say.mark(Mark::TurnEnded {
+            turn: None,
+            outcome: TurnOutcome::Succeeded,
+            reason: None,
+            message: None,
+        });
     }
 
     fn failed(&mut self, message: Option<String>, say: &mut Say<'_>) {
@@ -248,7 +261,12 @@ impl Stdout {
         if !answered {
             // Nothing came back before it failed: there was one request.
             let because = BECAUSE;
-            say.mark(Mark::Shows { source: Source::Foreground, requests: Shown::All, attempts: Shown::All, because });
+            say.mark(Mark::Shows {
+                source: Source::Foreground,
+                requests: Shown::All,
+                attempts: Shown::All,
+                because,
+            });
         }
         let told = Told::of(message.as_deref().unwrap_or_default());
         turn.tell(&id, HTTPS, true, say);
@@ -277,7 +295,10 @@ mod tests {
     }
 
     fn count(read: &Collected, pick: fn(&Body) -> bool) -> usize {
-        read.items.iter().filter(|(_, item)| matches!(item, Item::Event(event, _) if pick(&event.body))).count()
+        read.items
+            .iter()
+            .filter(|(_, item)| matches!(item, Item::Event(event, _) if pick(&event.body)))
+            .count()
     }
 
     const FAILED: &str = r#"{"type":"thread.started","thread_id":"t-1"}
@@ -316,7 +337,9 @@ note [x] {"type":"error","message":"Reconnecting... 2/3 (unexpected status 500 O
 
     #[test]
     fn any_bytes_are_read() {
-        for bytes in [&b"\xff{\"type\":"[..], b"{", b"", b"{\"type\":7}", b"{\"type\":\"item.completed\",\"item\":[]}"] {
+        for bytes in
+            [&b"\xff{\"type\":"[..], b"{", b"", b"{\"type\":7}", b"{\"type\":\"item.completed\",\"item\":[]}"]
+        {
             let mut sink = Collected::default();
             Stdout { thread: Some("t".into()), ..Stdout::default() }.line(Place::Whole, bytes, &mut sink);
         }

@@ -8,6 +8,7 @@ use chrono::{DateTime, Utc};
 use retryscope_record::{Place, Sink};
 
 use super::fields::{RetryLine, named};
+use super::say::Say;
 use super::signals::{Channel, Signal, Signals};
 use crate::LineDecoder;
 use crate::otlp::Attributes;
@@ -36,9 +37,18 @@ impl<'a> Line<'a> {
 
     /// Returns whether a target of the program stands before the message.
     fn is_ours(&self) -> bool {
-        let targets = ["codex_core", "codex_otel", "codex_api", "codex_exec", "codex_tui", "codex_client", "codex_http_client"];
-        let begins = |target: &&str| self.rest.starts_with(target) || self.rest.contains(&format!(": {target}"));
-        targets.iter().any(|target| begins(&target))
+        let targets = [
+            "codex_core",
+            "codex_otel",
+            "codex_api",
+            "codex_exec",
+            "codex_tui",
+            "codex_client",
+            "codex_http_client",
+        ];
+        let begins =
+            |target: &&str| self.rest.starts_with(target) || self.rest.contains(&format!(": {target}"));
+        targets.iter().any(|target| begins(target))
     }
 }
 
@@ -64,12 +74,14 @@ impl LineDecoder for TextLog {
             self.signals.take(&signal, sink);
             return;
         }
-        if let Some(thread) = ["thread_id", "conversation.id", "conversation_id"].iter().find_map(|key| named(line.rest, key)) {
+        if let Some(thread) =
+            ["thread_id", "conversation.id", "conversation_id"].iter().find_map(|key| named(line.rest, key))
+        {
             self.thread = Some(thread.to_owned());
         }
         let Some(thread) = self.thread.as_deref() else { return };
         if let Some(retry) = RetryLine::of(line.rest) {
-            self.signals.anchor(place, thread, retry.turn, sink);
+            Say::new(place, thread, None, sink).anchor(retry.turn.map(str::to_owned));
             self.signals.retry(place, thread, Some(line.at), retry.retry(), sink);
         }
     }
@@ -112,7 +124,9 @@ fn end_of_bare(value: &str) -> usize {
     value
         .match_indices(' ')
         .map(|(at, _)| at)
-        .find(|at| value.get(at + 1..).and_then(|rest| rest.split_once('=')).is_some_and(|(key, _)| is_key(key)))
+        .find(|at| {
+            value.get(at + 1..).and_then(|rest| rest.split_once('=')).is_some_and(|(key, _)| is_key(key))
+        })
         .unwrap_or(value.len())
 }
 
@@ -129,12 +143,16 @@ mod tests {
         for line in text.lines() {
             decoder.line(Place::Whole, line.as_bytes(), &mut sink);
         }
-        sink.items.into_iter().filter_map(|(_, item)| if let Item::Event(e, _) = item { Some(e.body) } else { None }).collect()
+        sink.items
+            .into_iter()
+            .filter_map(|(_, item)| if let Item::Event(e, _) = item { Some(e.body) } else { None })
+            .collect()
     }
 
     #[test]
     fn bare_values_may_hold_spaces() {
-        let attributes = attributes_of(r#"event.name="codex.x" error.message=cut too early: why a=1 b="2 3""#);
+        let attributes =
+            attributes_of(r#"event.name="codex.x" error.message=cut too early: why a=1 b="2 3""#);
         assert_eq!(attributes.get("error.message"), Some("cut too early: why"));
         assert_eq!(attributes.get("b"), Some("2 3"));
     }
@@ -150,7 +168,9 @@ mod tests {
     #[test]
     fn without_a_thread_nothing_is_said() {
         assert!(read("2026-01-01T00:00:00Z  WARN codex_core::x: stream disconnected - retrying turn (1/5 in 200ms)...").is_empty());
-        assert!(!recognize(b"2026-01-01T00:00:00Z WARN other: stream disconnected - retrying turn (1/5 in 200ms)..."));
+        assert!(!recognize(
+            b"2026-01-01T00:00:00Z WARN other: stream disconnected - retrying turn (1/5 in 200ms)..."
+        ));
         assert!(read("\u{1b}[2m\n2026-01-01T00:00:00Z TRACE codex_otel.trace_safe: =\n\u{0}").is_empty());
     }
 }

@@ -3,7 +3,9 @@
 //! Requests inside a stream are not in it. The payload files beside it hold prompts and are never opened.
 
 use chrono::{DateTime, Utc};
-use retryscope_events::{AttemptOutcome, Candidate, Layer, ModelAttempt, ModelFailed, ModelRequest, ModelResponse, Source};
+use retryscope_events::{
+    AttemptOutcome, Candidate, Layer, ModelAttempt, ModelFailed, ModelRequest, ModelResponse, Source,
+};
 use retryscope_record::{Facts, GapKind, Mark, Place, Shown, Sink, TurnOutcome};
 
 use super::error::Told;
@@ -32,7 +34,8 @@ pub(super) struct Trace {
 #[derive(Default)]
 struct Thread {
     open: Option<String>,
-    attempts: u64,
+    /// The last attempt of the open request.
+    attempt: Option<String>,
     failed: Option<Told>,
     candidate: Candidate,
 }
@@ -55,7 +58,9 @@ impl LineDecoder for Trace {
         let Some(payload) = record.object("payload") else { return };
         let thread = payload.string("thread_id").or_else(|| record.string("thread_id"));
         let (Some(kind), Some(thread)) = (payload.str("type"), thread) else { return };
-        let at = record.u64("wall_time_unix_ms").and_then(|ms| DateTime::from_timestamp_millis(i64::try_from(ms).ok()?));
+        let at = record
+            .u64("wall_time_unix_ms")
+            .and_then(|ms| DateTime::from_timestamp_millis(i64::try_from(ms).ok()?));
         let mut say = Say::new(place, &thread, at, sink);
         say.turn = payload.string("codex_turn_id").or_else(|| record.string("codex_turn_id"));
         self.record(&kind, &payload, &thread, at, &mut say);
@@ -63,12 +68,29 @@ impl LineDecoder for Trace {
 }
 
 impl Trace {
-    fn record(&mut self, kind: &str, payload: &Object<'_>, thread: &str, at: Option<DateTime<Utc>>, say: &mut Say<'_>) {
+    fn record(
+        &mut self,
+        kind: &str,
+        payload: &Object<'_>,
+        thread: &str,
+        at: Option<DateTime<Utc>>,
+        say: &mut Say<'_>,
+    ) {
         match kind {
             "thread_started" => {
                 let because = "the trace has each stream, not the requests inside it";
-                say.mark(Mark::Shows { source: Source::Foreground, requests: Shown::All, attempts: Shown::All, because });
-                say.mark(Mark::Shows { source: Source::Background, requests: Shown::None, attempts: Shown::None, because });
+                say.mark(Mark::Shows {
+                    source: Source::Foreground,
+                    requests: Shown::All,
+                    attempts: Shown::All,
+                    because,
+                });
+                say.mark(Mark::Shows {
+                    source: Source::Background,
+                    requests: Shown::None,
+                    attempts: Shown::None,
+                    because,
+                });
             }
             "codex_turn_started" => say.mark(Mark::TurnStarted { turn: say.turn.clone() }),
             "codex_turn_ended" => self.end(payload, thread, say),
@@ -86,12 +108,13 @@ impl Trace {
                 let Some(id) = state.open.clone() else { return };
                 let told = Told::of(&payload.string("error").unwrap_or_default());
                 let mut attempt = ModelAttempt::new().request_id(id).outcome(AttemptOutcome::Failed);
-                attempt.attempt_id = payload.string("inference_call_id");
+                attempt.attempt_id = payload.string("inference_call_id").or_else(|| state.attempt.clone());
                 attempt.ended_at = at;
                 attempt.status = told.status;
                 attempt.code.clone_from(&told.code);
                 attempt.message = Some(told.message.clone()).filter(|m| !m.is_empty());
-                attempt.upstream_request_id = payload.string("upstream_request_id").or_else(|| told.request_id.clone());
+                attempt.upstream_request_id =
+                    payload.string("upstream_request_id").or_else(|| told.request_id.clone());
                 state.failed = Some(told);
                 say.event(attempt);
             }
@@ -100,24 +123,31 @@ impl Trace {
     }
 
     fn started(&mut self, payload: &Object<'_>, thread: &str, at: Option<DateTime<Utc>>, say: &mut Say<'_>) {
-        let candidate =
-            Candidate { provider: payload.string("provider_name"), model: payload.string("model"), ..Candidate::default() };
+        let candidate = Candidate {
+            provider: payload.string("provider_name"),
+            model: payload.string("model"),
+            ..Candidate::default()
+        };
         let next = self.requests + 1;
         let state = self.thread(thread);
         state.candidate = candidate.clone();
         let opened = state.open.is_none();
         let id = state.open.get_or_insert_with(|| format!("#{next}")).clone();
         if opened {
-            state.attempts = 0;
+            state.attempt = None;
             state.failed = None;
             say.mark(Mark::Facts(Facts { provider: candidate.provider.clone(), ..Facts::default() }));
-            let request = ModelRequest::new().request_id(id.clone()).source(Source::Foreground).purpose("main");
+            let request =
+                ModelRequest::new().request_id(id.clone()).source(Source::Foreground).purpose("main");
             say.event(request.candidate(candidate.clone()));
         }
-        state.attempts += 1;
-        let mut attempt = ModelAttempt::new().request_id(id).candidate(candidate);
-        attempt.attempt_id = payload.string("inference_call_id");
-        attempt.layer = (state.attempts > 1).then_some(Layer::Stream);
+        let call =
+            payload.string("inference_call_id").unwrap_or_else(|| format!("line {}", say.place_number()));
+        if let Some(before) = state.attempt.replace(call.clone()) {
+            let repeated = ModelAttempt::new().request_id(id.clone()).attempt_id(before).layer(Layer::Stream);
+            say.event(repeated.outcome(AttemptOutcome::Failed));
+        }
+        let mut attempt = ModelAttempt::new().request_id(id).attempt_id(call).candidate(candidate);
         attempt.started_at = at;
         say.event(attempt);
         if opened {
@@ -168,7 +198,9 @@ mod tests {
         let mut sink = Collected::default();
         let mut decoder = Trace::default();
         for payload in payloads {
-            let line = format!("{{\"schema_version\":3,\"rollout_id\":\"T\",\"thread_id\":\"T\",\"codex_turn_id\":\"u\",\"payload\":{payload}}}");
+            let line = format!(
+                "{{\"schema_version\":3,\"rollout_id\":\"T\",\"thread_id\":\"T\",\"codex_turn_id\":\"u\",\"payload\":{payload}}}"
+            );
             assert!(recognize(line.as_bytes()));
             decoder.line(Place::Whole, line.as_bytes(), &mut sink);
         }
@@ -185,10 +217,13 @@ mod tests {
             r#"{"type":"inference_started","inference_call_id":"3"}"#,
         ]);
         let count = |pick: fn(&Body) -> bool| {
-            read.items.iter().filter(|(_, item)| matches!(item, Item::Event(event, _) if pick(&event.body))).count()
+            read.items
+                .iter()
+                .filter(|(_, item)| matches!(item, Item::Event(event, _) if pick(&event.body)))
+                .count()
         };
         assert_eq!(count(|b| matches!(b, Body::ModelRequest(_))), 2);
-        assert_eq!(count(|b| matches!(b, Body::ModelAttempt(_))), 4);
+        assert_eq!(count(|b| matches!(b, Body::ModelAttempt(_))), 5);
     }
 
     #[test]

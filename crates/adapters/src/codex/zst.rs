@@ -39,7 +39,9 @@ impl Compressed {
                     return;
                 }
             }
-            if line.last() == Some(&b'\n') || input.get_ref().limit() > 0 && line.len() < LINE_LIMIT.try_into().unwrap_or(usize::MAX) {
+            if line.last() == Some(&b'\n')
+                || input.get_ref().limit() > 0 && line.len() < LINE_LIMIT.try_into().unwrap_or(usize::MAX)
+            {
                 self.rollout.line(place, line.trim_ascii_end(), sink);
             } else {
                 sink.gap(place, GapKind::OversizedLine);
@@ -83,7 +85,8 @@ mod tests {
 
     use super::*;
 
-    const META: &str = "{\"timestamp\":\"2026-01-01T00:00:00Z\",\"type\":\"session_meta\",\"payload\":{\"id\":\"T\"}}\n";
+    const META: &str =
+        "{\"timestamp\":\"2026-01-01T00:00:00Z\",\"type\":\"session_meta\",\"payload\":{\"id\":\"T\"}}\n";
 
     #[test]
     fn lines_come_out_as_they_went_in() {

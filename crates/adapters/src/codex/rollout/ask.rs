@@ -3,7 +3,9 @@
 //! An answer is proved by its tokens (a usage record, or totals that grew), where the provider states none by its items.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use retryscope_events::{Candidate, Layer, ModelFailed, ModelRequest, ModelResponse, ModelRetry, Source, Usage};
+use retryscope_events::{
+    Candidate, Layer, ModelFailed, ModelRequest, ModelResponse, ModelRetry, Source, Usage,
+};
 use retryscope_record::{Mark, Place, Shown};
 
 use crate::codex::error::Told;
@@ -25,10 +27,7 @@ const DIED_LIMIT: usize = 1_000;
 pub(super) struct Asking {
     provider: Option<String>,
     model: Option<String>,
-    /// Usage records exist: a count without one is a stream that died.
-    usage_records: bool,
-    /// A second context for the same request is a stream that died.
-    context_per_stream: bool,
+    form: Form,
     requests: u64,
     open: Option<Open>,
     /// A tool's result is there: the next request follows.
@@ -37,11 +36,20 @@ pub(super) struct Asking {
     said: bool,
     called: bool,
     last_total: Option<(u64, u64)>,
-    /// Totals were seen to grow, so that answers can be told by them.
-    totals_grow: bool,
     /// A usage record whose count is still to come.
     owed: bool,
     last_response: Option<String>,
+}
+
+/// What the file's version, or what was seen of it, tells about the meaning of its records.
+#[derive(Default)]
+struct Form {
+    /// Usage records exist: a count without one is a stream that died.
+    usage_records: bool,
+    /// A second context for the same request is a stream that died.
+    context_per_stream: bool,
+    /// Totals were seen to grow, so that answers can be told by them.
+    totals_grow: bool,
 }
 
 /// The request that is open.
@@ -63,8 +71,8 @@ struct Open {
 
 impl Asking {
     pub(super) fn version(&mut self, version: Option<&str>) {
-        self.usage_records |= at_least(version, 0, 171);
-        self.context_per_stream = at_least(version, 0, 60) && !at_least(version, 0, 136);
+        self.form.usage_records |= at_least(version, 0, 171);
+        self.form.context_per_stream = at_least(version, 0, 60) && !at_least(version, 0, 136);
     }
 
     pub(super) fn provider(&mut self, provider: Option<String>) {
@@ -72,7 +80,7 @@ impl Asking {
     }
 
     pub(super) fn has_usage_records(&self) -> bool {
-        self.usage_records
+        self.form.usage_records
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -105,7 +113,9 @@ impl Asking {
     pub(super) fn context(&mut self, model: Option<String>, say: &mut Say<'_>) {
         self.model = model.or(self.model.take());
         self.settle(say);
-        let again = self.context_per_stream && self.due.is_none() && self.open.as_ref().is_some_and(|open| open.clean);
+        let again = self.form.context_per_stream
+            && self.due.is_none()
+            && self.open.as_ref().is_some_and(|open| open.clean);
         let open = self.ensure(say);
         if again && open.died.len() < DIED_LIMIT {
             open.died.push((say.place, say.at));
@@ -136,7 +146,10 @@ impl Asking {
     pub(super) fn said_in_part(&mut self, say: &mut Say<'_>) {
         self.settle(say);
         // A provider that states no tokens: what follows a tool's result is the next answer.
-        if !self.totals_grow && !self.usage_records && self.open.as_ref().is_some_and(|open| open.result) {
+        if !self.form.totals_grow
+            && !self.form.usage_records
+            && self.open.as_ref().is_some_and(|open| open.result)
+        {
             self.answer(None, say);
         }
         if self.due.is_some() {
@@ -167,7 +180,7 @@ impl Asking {
             return;
         }
         self.settle(say);
-        self.usage_records = true;
+        self.form.usage_records = true;
         self.owed = true;
         say.anchor(response.clone());
         self.last_response = response;
@@ -177,7 +190,7 @@ impl Asking {
 
     pub(super) fn token_count(&mut self, payload: &Object<'_>, say: &mut Say<'_>) {
         let grown = self.grown(payload);
-        if self.usage_records {
+        if self.form.usage_records {
             if std::mem::take(&mut self.owed) || say.turn.is_none() {
                 return;
             }
@@ -192,7 +205,7 @@ impl Asking {
             && say.turn.is_some()
         {
             self.settle(say);
-            self.totals_grow = true;
+            self.form.totals_grow = true;
             self.tokens(usage, say);
         }
     }
@@ -202,7 +215,8 @@ impl Asking {
         let usage = self.open.as_mut().and_then(|open| open.held.take());
         self.requests += 1;
         let id = format!("#{}", self.requests);
-        let request = ModelRequest::new().request_id(id.clone()).source(Source::Background).purpose("compaction");
+        let request =
+            ModelRequest::new().request_id(id.clone()).source(Source::Background).purpose("compaction");
         say.event(request.candidate(self.candidate()));
         let mut response = ModelResponse::new().request_id(id);
         response.usage = usage;
@@ -255,7 +269,12 @@ impl Asking {
                 self.ensure(say);
             } else {
                 let because = "the session file does not say whether another request was under way when the turn was stopped";
-                say.mark(Mark::Shows { source: Source::Foreground, requests: Shown::Some, attempts: Shown::None, because });
+                say.mark(Mark::Shows {
+                    source: Source::Foreground,
+                    requests: Shown::Some,
+                    attempts: Shown::None,
+                    because,
+                });
             }
         }
         if let Some(open) = self.open.take() {
@@ -282,7 +301,8 @@ impl Asking {
         self.open.get_or_insert_with(|| {
             let (place, at) = (say.place, say.at);
             (say.place, say.at) = due.unwrap_or((place, at));
-            let request = ModelRequest::new().request_id(id.clone()).source(Source::Foreground).purpose("main");
+            let request =
+                ModelRequest::new().request_id(id.clone()).source(Source::Foreground).purpose("main");
             say.event(request.candidate(candidate));
             let quiet_from = say.at;
             (say.place, say.at) = (place, at);

@@ -62,7 +62,8 @@ impl Origin {
         self.fresh = false;
         let thread = self.thread.as_deref()?;
         // A turn that began before its thread did belongs to another one.
-        let older = turn.and_then(time_of_uuid).zip(time_of_uuid(thread)).is_some_and(|(turn, thread)| turn < thread);
+        let older =
+            turn.and_then(time_of_uuid).zip(time_of_uuid(thread)).is_some_and(|(turn, thread)| turn < thread);
         if older {
             return None;
         }
