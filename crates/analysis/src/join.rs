@@ -147,8 +147,12 @@ fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
         for turn in part.view.turns.iter().filter(|t| !is_empty(t)) {
             let ids: BTreeSet<&str> =
                 turn.anchors.iter().map(String::as_str).chain(turn.key.as_deref()).collect();
+            // Two logs of the same kind hold different turns, unless an id says otherwise.
+            let repeats = |(known, members): &(BTreeSet<&str>, Joined<'_>)| {
+                members.iter().all(|(p, _)| p.kind != part.kind) || !known.is_disjoint(&ids)
+            };
             let found = if single {
-                groups.first().map(|_| 0)
+                groups.iter().position(repeats)
             } else {
                 groups.iter().position(|(known, members)| {
                     let same_view = members.iter().any(|(p, _)| std::ptr::eq(*p, part));

@@ -178,9 +178,7 @@ impl RequestView {
             None => AttemptKind::Retry,
         };
         let started_at = match self.pending.take() {
-            Some(Pending { at: Some(at), delay_ms: Some(delay) }) => {
-                Some(at + TimeDelta::milliseconds(delay.cast_signed()))
-            }
+            Some(Pending { at: Some(at), delay_ms: Some(delay) }) => after(at, delay),
             None if self.attempts.is_empty() => self.opened_at,
             Some(_) | None => None,
         };
@@ -838,10 +836,15 @@ fn close(
     };
 }
 
+/// Returns the time so many milliseconds later; `None` where the calendar ends before.
+fn after(at: DateTime<Utc>, ms: u64) -> Option<DateTime<Utc>> {
+    at.checked_add_signed(TimeDelta::try_milliseconds(i64::try_from(ms).ok()?)?)
+}
+
 fn ends_before(pending: &Pending, end: Option<DateTime<Utc>>, slack_ms: i64) -> bool {
     match (pending.at, pending.delay_ms, end) {
         (Some(at), Some(delay), Some(end)) => {
-            end < at + TimeDelta::milliseconds(delay.cast_signed().saturating_add(slack_ms))
+            after(at, delay.saturating_add_signed(slack_ms)).is_none_or(|until| end < until)
         }
         _ => false,
     }

@@ -4,6 +4,7 @@
 
 use retryscope_events::{ModelFailed, ModelRetry};
 
+use super::fields::whole_ms;
 use crate::json::{Object, text};
 
 /// What an error text says.
@@ -131,8 +132,7 @@ fn wait_in(message: &str) -> Option<u64> {
     } else {
         return None;
     };
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
-    Some(ms.clamp(0.0, 9e15).round() as u64)
+    Some(whole_ms(ms))
 }
 
 /// `httpConnectionFailed` and `http_connection_failed` are one word.

@@ -4,6 +4,14 @@ use retryscope_events::Usage;
 
 use crate::json::Object;
 
+/// Returns whole milliseconds, at most three thousand years: beyond that a number means nothing.
+pub(super) fn whole_ms(ms: f64) -> u64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+    {
+        ms.clamp(0.0, 1e14).round() as u64
+    }
+}
+
 /// Returns the turn of a record's payload.
 pub(super) fn turn_id(payload: &Object<'_>) -> Option<String> {
     payload.string("turn_id").filter(|id| !id.is_empty())
@@ -51,8 +59,7 @@ pub(super) fn duration_ms(text: &str) -> Option<u64> {
         "s" => number * 1e3,
         _ => return None,
     };
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
-    Some(ms.clamp(0.0, 9e15).round() as u64)
+    Some(whole_ms(ms))
 }
 
 /// A line of the stream loop: `... (1/5 in 200ms)... turn_id=… sampling_error=…`, or a wait for a connection.

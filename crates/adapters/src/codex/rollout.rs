@@ -196,6 +196,11 @@ impl Rollout {
                 let (outcome, reason) = (TurnOutcome::Cancelled, payload.string("reason"));
                 say.mark(Mark::TurnEnded { turn, outcome, reason, message: None });
             }
+            Some("thread_settings_applied") => {
+                if let Some(settings) = payload.object("thread_settings") {
+                    self.asking.settings(&settings);
+                }
+            }
             Some("item_completed" | "user_message" | "agent_message") => self.asking.quiet(say),
             _ => {}
         }
@@ -218,7 +223,10 @@ impl Rollout {
             return;
         }
         // Before 0.171 an end says nothing of an error; then a request without an answer is one.
-        let tells = at_least(self.version.as_deref(), 0, 171) || self.asking.has_usage_records();
+        let tells = match self.version.as_deref() {
+            Some(version) => at_least(Some(version), 0, 171),
+            None => self.asking.has_usage_records(),
+        };
         let silent = payload.raw("last_agent_message").is_none();
         if !tells && silent && self.asking.is_open() {
             self.asking.failed(&Told::default(), say);

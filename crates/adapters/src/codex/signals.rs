@@ -14,6 +14,7 @@ use retryscope_record::{Facts, Mark, Place, Shown, Sink};
 
 use super::at_least;
 use super::error::Told;
+use super::fields::whole_ms;
 use super::say::{HTTPS, Say, WEBSOCKET, over};
 use crate::otlp::Attributes;
 
@@ -262,7 +263,7 @@ impl Thread {
         let Some(open) = self.open.as_mut().filter(|_| ours) else { return };
         open.retries += 1;
         let mut retry = ModelRetry::new().request_id(open.id.clone());
-        retry.delay_ms = attributes.u64("retry.delay_ms");
+        retry.delay_ms = attributes.get("retry.delay_ms").and_then(|ms| ms.parse().ok()).map(whole_ms);
         retry.layer = match attributes.get("retry.layer") {
             Some("http") => Some(Layer::Transport),
             Some("stream") => Some(Layer::Stream),

@@ -164,7 +164,9 @@ impl Stdout {
         let missing = if number > turn.last_number { number - turn.last_number - 1 } else { 0 };
         turn.last_number = number;
         let told = reconnecting.cause.map(Told::of);
-        let socket = told.as_ref().is_some_and(|told| told.message.contains("url: ws"));
+        let over_socket =
+            |told: &Told| told.message.contains("url: ws") || told.message.contains("websocket");
+        let socket = told.as_ref().is_some_and(over_socket);
         if socket && turn.retries == 0 {
             turn.told = Some(0);
         }

@@ -47,8 +47,8 @@ impl<'a> Line<'a> {
             "codex_http_client",
         ];
         let begins =
-            |target: &&str| self.rest.starts_with(target) || self.rest.contains(&format!(": {target}"));
-        targets.iter().any(|target| begins(target))
+            |target: &str| self.rest.starts_with(target) || self.rest.contains(&format!(": {target}"));
+        targets.into_iter().any(begins)
     }
 }
 

@@ -79,6 +79,12 @@ impl Asking {
         self.provider = provider;
     }
 
+    /// The model or the provider was changed.
+    pub(super) fn settings(&mut self, settings: &Object<'_>) {
+        self.provider = settings.string("model_provider_id").or(self.provider.take());
+        self.model = settings.string("model").or(self.model.take());
+    }
+
     pub(super) fn has_usage_records(&self) -> bool {
         self.form.usage_records
     }
@@ -157,6 +163,8 @@ impl Asking {
         }
         if let Some(open) = &mut self.open {
             open.items = true;
+            // The result was not the last thing of this answer.
+            open.result = false;
             open.clean = false;
             open.quiet_from = say.at;
         }
@@ -251,9 +259,6 @@ impl Asking {
 
     pub(super) fn succeeded(&mut self, has_message: bool, say: &mut Say<'_>) {
         self.settle(say);
-        if self.due.is_some() {
-            self.ensure(say);
-        }
         if has_message && self.open.is_some() {
             self.answer(None, say);
         }
