@@ -19,6 +19,8 @@ pub(crate) struct Inference<'a> {
     agent: &'a str,
     policies: Vec<&'static Policy>,
     settings: Cow<'a, Settings>,
+    /// A settings file was read, so that what does not stand in it has its default.
+    settings_are_known: bool,
     /// The run's provider, for views that do not name one.
     provider: Option<&'a str>,
 }
@@ -39,6 +41,7 @@ impl<'a> Inference<'a> {
             agent,
             policies,
             settings: settings.map_or_else(|| Cow::Owned(Settings::default()), Cow::Borrowed),
+            settings_are_known: settings.is_some(),
             provider,
         }
     }
@@ -77,8 +80,9 @@ impl<'a> Inference<'a> {
             None => Cow::Borrowed(self.settings.as_ref()),
         };
         let one = |policy: &Policy| match attempt.failure.as_ref().and_then(kind_of) {
-            Some(failure) => policy.hidden_under(failure, view, api, &settings),
-            None => policy.hidden_per_visible_attempt(view, api, &settings),
+            // That a loop ran to its end raises the lower end only where its settings were looked at.
+            Some(failure) if self.settings_are_known => policy.hidden_under(failure, view, api, &settings),
+            _ => policy.hidden_per_visible_attempt(view, api, &settings),
         };
         let mut all = policies.iter().map(|policy| one(policy));
         let Some(first) = all.next() else { return (Bound::exact(1), String::new()) };
