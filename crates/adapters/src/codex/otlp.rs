@@ -119,3 +119,71 @@ fn thread_of(attributes: &Attributes) -> Option<&str> {
 fn turn_of(attributes: &Attributes) -> Option<String> {
     attributes.string("turn.id").or_else(|| attributes.string("turn_id")).filter(|id| !id.is_empty())
 }
+
+#[cfg(test)]
+mod tests {
+    use retryscope_events::Body;
+    use retryscope_record::Collected;
+
+    use super::*;
+
+    fn event(ms: i64, pairs: &[(&str, &str)]) -> (String, Option<DateTime<Utc>>, Attributes) {
+        let attributes =
+            Attributes::from_pairs(pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+        ("event".to_owned(), DateTime::from_timestamp_millis(ms), attributes)
+    }
+
+    fn span<'a>(
+        resource: &'a Attributes,
+        trace: &str,
+        events: Vec<(String, Option<DateTime<Utc>>, Attributes)>,
+    ) -> Span<'a> {
+        Span {
+            resource,
+            name: "run".into(),
+            id: None,
+            trace: Some(trace.to_owned()),
+            attributes: Attributes::from_pairs([("turn.id".to_owned(), "u".to_owned())]),
+            started_at: None,
+            ended_at: None,
+            events,
+        }
+    }
+
+    #[test]
+    fn events_of_spans_are_put_in_order_and_keep_their_thread() {
+        let resource = Attributes::default();
+        let sent = [("event.name", "codex.api_request"), ("conversation.id", "T"), ("attempt", "0")];
+        let again = [("event.name", "codex.api_request"), ("conversation.id", "T"), ("attempt", "1")];
+        let retry = [("event.name", "codex.retry"), ("retry.delay_ms", "200"), ("retry.layer", "http")];
+        let mut thread = span(&resource, "x", vec![event(3, &again)]);
+        thread.attributes.push("thread.id", "T");
+        let mut sink = Collected::default();
+        let mut export = Export::default();
+        export.span(Place::Whole, &thread, &mut sink);
+        export.span(Place::Whole, &span(&resource, "x", vec![event(2, &retry), event(1, &sent)]), &mut sink);
+        export.end_of_body(Place::Whole, &mut sink);
+        let bodies: Vec<&Body> = sink
+            .items
+            .iter()
+            .filter_map(|(_, i)| if let Item::Event(e, _) = i { Some(&e.body) } else { None })
+            .collect();
+        let retry = bodies.iter().position(|b| matches!(b, Body::ModelRetry(r) if r.delay_ms == Some(200)));
+        assert!(matches!(bodies.first(), Some(Body::ModelRequest(_))));
+        assert_eq!(retry, Some(2));
+        assert_eq!(bodies.iter().filter(|b| matches!(b, Body::ModelRequest(_))).count(), 1);
+    }
+
+    #[test]
+    fn other_programs_are_left_to_others() {
+        let export = Export::default();
+        assert!(export.claims(&Attributes::default(), "codex_otel.log_only"));
+        assert!(
+            export
+                .claims(&Attributes::from_pairs([("service.name".to_owned(), "codex_exec".to_owned())]), "")
+        );
+        assert!(
+            !export.claims(&Attributes::from_pairs([("service.name".to_owned(), "other".to_owned())]), "x")
+        );
+    }
+}
