@@ -180,10 +180,17 @@ impl Counts {
         failed_attempts: Count::ZERO,
     };
 
-    /// Adds count by count.
+    /// Adds count by count. Where a part is not visible but retries were seen in another, the sum is a lower bound that
+    /// tells something.
     #[must_use]
     pub fn plus(&self, other: &Counts) -> Self {
-        self.zip(other, Count::plus)
+        let mut sum = self.zip(other, Count::plus);
+        if sum.retries.bound.min > 0 {
+            for count in [&mut sum.upstream_requests, &mut sum.retries, &mut sum.failed_attempts] {
+                count.evidence = count.evidence.min(Evidence::Inferred);
+            }
+        }
+        sum
     }
 
     /// Intersects count by count.

@@ -670,6 +670,11 @@ impl ViewOfRun {
         if let Some(candidate) = &body.candidate {
             merge_candidate(&mut request.candidate, candidate);
         }
+        if request.end == Some(RequestEnd::Answered) {
+            // Said again, with more: one message on several lines, the last of which has the whole usage.
+            request.usage = body.usage.clone().or(request.usage.take());
+            return;
+        }
         if request.explicit {
             request.pending = None;
             if let Some(last) = request.last().filter(|a| a.outcome.is_none()) {

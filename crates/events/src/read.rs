@@ -242,9 +242,9 @@ fn build(kind: &str, mut fields: Map<String, Value>) -> Result<Event, ReadError>
     if let Some(known) = Body::fields_of(kind) {
         adapt(kind, &mut fields);
         let mut own = Map::new();
-        for name in known {
-            if let Some(value) = fields.remove(*name) {
-                own.insert((*name).to_owned(), coerce(name, value));
+        for field in known {
+            if let Some(value) = fields.remove(field.name) {
+                own.insert(field.name.to_owned(), coerce(field.name, value));
             }
         }
         event.body = if let Ok(body) = Body::from_fields(kind, Value::Object(own.clone())) {

@@ -10,7 +10,7 @@ use retryscope_events::{
 };
 use retryscope_record::{Facts, GapKind, Item, Mark, Place, RunKey, Shown, Sink, TurnOutcome};
 
-use super::transcript::usage_of;
+use super::transcript::{status_in, usage_of};
 use super::{AGENT, subagent_key};
 use crate::LineDecoder;
 use crate::json::Object;
@@ -195,9 +195,11 @@ impl Stdout {
             let Some(text) = text else { return };
             let request_id = asked.ensure(say);
             asked.open = false;
+            let from_text = status_in(&text);
             let mut failed = ModelFailed::new().request_id(request_id).message(text);
             failed.code = record.string("error");
-            failed.status = record.status("api_error_status").or_else(|| record.status("apiErrorStatus"));
+            failed.status =
+                record.status("api_error_status").or_else(|| record.status("apiErrorStatus")).or(from_text);
             failed.upstream_request_id = record.string("request_id").or_else(|| record.string("requestId"));
             say.event(failed);
             return;

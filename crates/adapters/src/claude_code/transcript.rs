@@ -379,7 +379,7 @@ impl Transcript {
         self.ensure_request(None, say);
         let mut failed = ModelFailed::new();
         failed.request_id = self.request.as_ref().map(|r| r.id.clone());
-        failed.status = record.status("apiErrorStatus");
+        failed.status = record.status("apiErrorStatus").or_else(|| text.as_deref().and_then(status_in));
         failed.code = record.string("apiErrorType").or_else(|| reason.clone());
         failed.message.clone_from(&text);
         failed.upstream_request_id = record.string("requestId");
@@ -467,6 +467,12 @@ fn changes(base: &Chain, now: &Chain) -> Vec<String> {
         changed.push("features".to_owned());
     }
     changed
+}
+
+/// Older versions give the status in the text only: `API Error: 529 {...}`.
+pub(super) fn status_in(text: &str) -> Option<u16> {
+    let (digits, _) = text.strip_prefix("API Error: ")?.split_at_checked(3)?;
+    digits.parse().ok().filter(|n| (100..600).contains(n))
 }
 
 pub(super) fn usage_of(usage: &Object<'_>) -> Usage {

@@ -21,7 +21,7 @@ pub(crate) fn run(args: Args, output: &mut Output) -> anyhow::Result<Exit> {
         Some(Command::Replay(replay)) => replay::run(&reading, display, &replay, output),
         Some(Command::Runs(runs)) => runs::run(&reading, display, &runs, output),
         Some(Command::Report(report)) => report::run(&reading, display, &report, output),
-        Some(Command::Schema(schema)) => schema::run(schema, display, output),
+        Some(Command::Schema(schema)) => schema::run(&schema, display, output),
         Some(Command::Classify(classify)) => classify::run(&reading, display, &classify, output),
         Some(Command::Policy(policy)) => policy::run(&policy, display, output),
         Some(Command::Taxonomy(_)) => classify::export(output),
