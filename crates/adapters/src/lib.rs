@@ -5,6 +5,7 @@
 //! cannot read is a gap.
 
 mod claude_code;
+mod codex;
 mod json;
 mod otlp;
 mod own;
@@ -96,7 +97,7 @@ pub trait DatabaseDecoder: Send {
 pub const HEAD_LENGTH: usize = 16 << 10;
 
 /// All adapters; those with the surest marks first.
-pub const ADAPTERS: &[Adapter] = &[claude_code::ADAPTER, rivumi::ADAPTER, own::ADAPTER];
+pub const ADAPTERS: &[Adapter] = &[claude_code::ADAPTER, codex::ADAPTER, rivumi::ADAPTER, own::ADAPTER];
 
 /// Recognizes a file by its path and its first [`HEAD_LENGTH`] bytes. Returns `None` for a file that no adapter reads.
 pub fn recognize(path: &Path, head: &[u8]) -> Option<Recognized> {

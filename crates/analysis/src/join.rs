@@ -57,7 +57,7 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
     }
     let settings = parts.iter().find_map(|p| as_of.source(p.source)?.settings.as_deref());
     let version = facts.policy_version.as_deref().or(facts.agent_version.as_deref());
-    let inference = Inference::new(&key.agent, version, settings);
+    let inference = Inference::new(&key.agent, version, settings, facts.provider.as_deref());
     for part in &mut parts {
         if let Cow::Borrowed(view) = part.view {
             part.view = inference.fill(part.kind, view);
@@ -147,8 +147,12 @@ fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
         for turn in part.view.turns.iter().filter(|t| !is_empty(t)) {
             let ids: BTreeSet<&str> =
                 turn.anchors.iter().map(String::as_str).chain(turn.key.as_deref()).collect();
+            // Two logs of the same kind hold different turns, unless an id says otherwise.
+            let repeats = |(known, members): &(BTreeSet<&str>, Joined<'_>)| {
+                members.iter().all(|(p, _)| p.kind != part.kind) || !known.is_disjoint(&ids)
+            };
             let found = if single {
-                groups.first().map(|_| 0)
+                groups.iter().position(repeats)
             } else {
                 groups.iter().position(|(known, members)| {
                     let same_view = members.iter().any(|(p, _)| std::ptr::eq(*p, part));
@@ -193,7 +197,7 @@ fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_
     };
     let counts = counts_of(group, Source::Foreground);
     let background_counts = counts_of(group, Source::Background);
-    let requests = requests_of(group);
+    let requests = requests_of(group, &counts);
     let is_over = any_end.is_some();
     let time = time_of(&requests, started_at, ended_at, is_over);
     let cause = (outcome == RunOutcome::Failed).then(|| cause_of(&requests, any_end)).flatten();
@@ -237,14 +241,67 @@ fn liveness(parts: &[Part<'_>], ended_at: Option<DateTime<Utc>>, as_of: &AsOf<'_
 fn counts_of(group: &Joined<'_>, source: Source) -> Counts {
     let by_id = joined_by_id(group, source);
     let mut total: Option<Counts> = by_id;
-    for (part, turn) in group {
-        let counts = counts_in_view(part, turn, source);
+    let ending = Ending::of(group);
+    for member in group {
+        let counts = counts_in_view(member, source, &ending);
         total = Some(match total {
             Some(known) => known.intersect(&counts),
             None => counts,
         });
     }
-    total.unwrap_or(Counts::ZERO)
+    let mut total = total.unwrap_or(Counts::ZERO);
+    // A view that shows as many requests as there were shows all of them, whatever it can say for itself.
+    let logical = total.logical_requests.bound;
+    if logical.is_exact() {
+        for member in group {
+            if let Some(counts) = closed_in_view(member, source, logical.min, &ending) {
+                total = total.intersect(&counts);
+            }
+        }
+    }
+    total
+}
+
+/// How a turn ended, over all its views.
+struct Ending {
+    /// Some view holds the end.
+    is_known: bool,
+    /// The provider's id of the request whose failure ended it.
+    last_failure: Option<String>,
+}
+
+impl Ending {
+    fn of(group: &Joined<'_>) -> Self {
+        let ends = |turn: &TurnView| turn.end.as_ref().is_some_and(|end| end.outcome == TurnOutcome::Failed);
+        let last_failure = group.iter().filter(|(_, turn)| ends(turn)).find_map(|(_, turn)| {
+            let last = turn.requests.iter().rev().find(|r| r.source == Source::Foreground)?;
+            let attempt = last.attempts.last().filter(|_| last.end == Some(RequestEnd::GivenUp))?;
+            attempt.failure.as_ref()?.upstream_request_id.clone()
+        });
+        Self { is_known: group.iter().any(|(part, turn)| is_settled(part, turn)), last_failure }
+    }
+
+    /// Returns whether a view reaches to the failure that ended the turn.
+    fn is_reached_by(&self, turn: &TurnView) -> bool {
+        let last = turn
+            .requests
+            .iter()
+            .rev()
+            .find(|r| r.source == Source::Foreground)
+            .and_then(|r| r.attempts.last());
+        let id = last.and_then(|a| a.failure.as_ref()).and_then(|f| f.upstream_request_id.as_ref());
+        id.is_some() && id == self.last_failure.as_ref()
+    }
+
+    /// Returns whether a view is known to lack the request whose failure ended the turn. Only where each failure it
+    /// shows has an id, since else one of them may be that one.
+    fn is_missed_by(&self, turn: &TurnView) -> bool {
+        let Some(last) = &self.last_failure else { return false };
+        // A stream that died without a status was another request than one that was refused.
+        let refused = turn.requests.iter().flat_map(|r| &r.attempts).filter_map(|a| a.failure.as_ref());
+        let mut ids = refused.filter(|f| f.status.is_some()).map(|f| f.upstream_request_id.as_ref());
+        ids.all(|id| id.is_some_and(|id| id != last))
+    }
 }
 
 /// Where several views use the agent's own request ids: the sum over the requests, each intersected over its views.
@@ -282,11 +339,10 @@ fn visibility(part: &Part<'_>, source: Source) -> (Shown, Shown) {
     (visibility.requests, visibility.attempts)
 }
 
-fn counts_in_view(part: &Part<'_>, turn: &TurnView, source: Source) -> Counts {
-    let settled = is_settled(part, turn);
-    let (requests, _) = visibility(part, source);
-    let of = turn.requests.iter().filter(|r| r.source == source);
-    let sum = of.map(|r| counts_of_request(r, settled)).fold(Counts::ZERO, |a, b| a.plus(&b));
+fn counts_in_view((part, turn): &(&Part<'_>, &TurnView), source: Source, ending: &Ending) -> Counts {
+    let settled = is_settled(part, turn) || source == Source::Foreground && ending.is_reached_by(turn);
+    let requests = requests_shown(part, turn, source);
+    let sum = sum_of(turn, source, settled);
     match requests {
         Shown::All if settled => sum,
         Shown::None if sum.logical_requests.bound.min == 0 => Counts {
@@ -296,7 +352,55 @@ fn counts_in_view(part: &Part<'_>, turn: &TurnView, source: Source) -> Counts {
             fallbacks: Count::not_visible(0),
             failed_attempts: Count::not_visible(0),
         },
-        _ => opened(sum),
+        _ => {
+            let lost = !settled && source == Source::Foreground && ending.is_missed_by(turn);
+            let shows_all =
+                turn.requests.last().is_some_and(|r| r.visibility.attempts == Shown::All && r.end.is_none());
+            if lost && shows_all { one_more(opened(sum)) } else { opened(sum) }
+        }
+    }
+}
+
+/// Counts of a view whose requests are known to be all there were; `None` where some of them may go on.
+fn closed_in_view(
+    (part, turn): &(&Part<'_>, &TurnView),
+    source: Source,
+    logical: u64,
+    ending: &Ending,
+) -> Option<Counts> {
+    let of = || turn.requests.iter().filter(|r| r.source == source);
+    if of().count() as u64 != logical || logical == 0 {
+        return None;
+    }
+    let settled =
+        is_settled(part, turn) || part.view.ends_elsewhere && !part.view.tail_may_be_lost && ending.is_known;
+    (settled || of().all(|r| r.end.is_some())).then(|| sum_of(turn, source, settled))
+}
+
+fn sum_of(turn: &TurnView, source: Source, settled: bool) -> Counts {
+    let of = turn.requests.iter().filter(|r| r.source == source);
+    of.map(|r| counts_of_request(r, settled)).fold(Counts::ZERO, |a, b| a.plus(&b))
+}
+
+fn requests_shown(part: &Part<'_>, turn: &TurnView, source: Source) -> Shown {
+    match source {
+        Source::Foreground => turn.foreground_requests.unwrap_or(visibility(part, source).0),
+        Source::Background => visibility(part, source).0,
+    }
+}
+
+/// Adds the failed request that ended a turn and is not in the view.
+fn one_more(counts: Counts) -> Counts {
+    let add = |count: Count| Count {
+        bound: count.bound.plus(Bound::exact(1)),
+        evidence: count.evidence.max(Evidence::Derived),
+        ..count
+    };
+    Counts {
+        upstream_requests: add(counts.upstream_requests),
+        retries: add(counts.retries),
+        failed_attempts: add(counts.failed_attempts),
+        ..counts
     }
 }
 
@@ -349,7 +453,9 @@ fn counts_of_request(request: &RequestView, settled: bool) -> Counts {
 }
 
 /// The requests to show: from the view that tells most, with details that other views hold of the same attempts.
-fn requests_of(group: &Joined<'_>) -> Vec<LogicalRequest> {
+///
+/// Where there was one request only, what all views together know of the turn is known of it.
+fn requests_of(group: &Joined<'_>, joined: &Counts) -> Vec<LogicalRequest> {
     let told = |(part, turn): &&(&Part<'_>, &TurnView)| {
         let attempts: usize = turn.requests.iter().map(|r| r.attempts.len()).sum();
         let known = |a: &&Attempt| match (&a.failure, a.outcome) {
@@ -357,7 +463,8 @@ fn requests_of(group: &Joined<'_>) -> Vec<LogicalRequest> {
             (None, outcome) => outcome == Some(AttemptOutcome::Ok),
         };
         let details = turn.requests.iter().flat_map(|r| &r.attempts).filter(known).count();
-        (attempts, part.view.foreground.attempts, details, std::cmp::Reverse(rank(part.kind)))
+        let exact = turn.requests.iter().all(|r| r.upstream(is_settled(part, turn)).0.is_exact());
+        (attempts, exact, part.view.foreground.attempts, details, std::cmp::Reverse(rank(part.kind)))
     };
     let Some((part, turn)) = group.iter().max_by_key(|member| told(member)) else { return Vec::new() };
     let mut details: BTreeMap<&str, Vec<&Attempt>> = BTreeMap::new();
@@ -371,10 +478,15 @@ fn requests_of(group: &Joined<'_>) -> Vec<LogicalRequest> {
         }
     }
     let settled = is_settled(part, turn);
+    let single = joined.logical_requests.bound == Bound::exact(1)
+        && turn.requests.iter().filter(|r| r.source == Source::Foreground).count() == 1;
     turn.requests
         .iter()
         .map(|request| {
-            let counts = counts_of_request(request, settled);
+            let counts = match request.source {
+                Source::Foreground if single => joined.clone(),
+                _ => counts_of_request(request, settled),
+            };
             let mut attempts = request.attempts.clone();
             for attempt in &mut attempts {
                 let id = attempt.failure.as_ref().and_then(|f| f.upstream_request_id.clone());

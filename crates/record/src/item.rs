@@ -115,6 +115,9 @@ pub enum Mark {
     },
     /// The last records of this source before the process ended may be missing.
     TailMayBeLost,
+    /// This source has no records of how turns end: where another source says that a turn ended, this one has said
+    /// everything of it.
+    EndsElsewhere,
     /// Everything this source had to say of the open turn has been said; its counts are final.
     TurnComplete,
     /// A sentence about what this source cannot show, for the person.
