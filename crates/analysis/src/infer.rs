@@ -94,7 +94,7 @@ fn policy_view(agent: &str, kind: View) -> Option<&'static str> {
         ("codex", View::STDOUT) => "exec-json",
         ("codex", View::TRACE) => "rollout-trace",
         ("opencode", View::LOG) => "log",
-        ("opencode", View::DATABASE) => "database",
+        ("opencode", View::DATABASE | View::OBJECTS) => "database",
         ("opencode", View::STDOUT) => "json",
         ("opencode", View::TRACE) => "sse",
         ("pi" | "omp", View::SESSION) => "session",

@@ -33,6 +33,7 @@ const RANK: &[View] = &[
     View::EVENTS,
     View::SESSION,
     View::DATABASE,
+    View::OBJECTS,
     View::HISTORY_DB,
     View::LOGS_DB,
     View::DEBUG_LOG,
@@ -137,17 +138,27 @@ fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
     let base = parts.iter().find(|part| full(part) > 0).map(|part| part.kind);
     for part in parts {
         for turn in part.view.turns.iter().filter(|t| !is_empty(t)) {
+            let requests = turn.requests.iter().filter(|r| r.id_is_native).map(|r| r.id.as_str());
             let ids: BTreeSet<&str> =
-                turn.anchors.iter().map(String::as_str).chain(turn.key.as_deref()).collect();
-            let found = if single {
-                groups.first().map(|_| 0)
+                turn.anchors.iter().map(String::as_str).chain(turn.key.as_deref()).chain(requests).collect();
+            let mut found: Vec<usize> = if single {
+                groups.first().map(|_| 0).into_iter().collect()
             } else {
-                groups.iter().position(|(known, members)| {
+                let shares = |(known, members): &(BTreeSet<&str>, Joined<'_>)| {
                     let same_view = members.iter().any(|(p, _)| std::ptr::eq(*p, part));
                     !same_view && !known.is_disjoint(&ids)
-                })
+                };
+                groups.iter().enumerate().filter(|(_, group)| shares(group)).map(|(index, _)| index).collect()
             };
-            match found {
+            // What one view calls one turn and another calls several is one: nothing in it may count twice.
+            while found.len() > 1
+                && let Some(index) = found.pop()
+            {
+                let (known, members) = groups.remove(index);
+                groups[found[0]].0.extend(known);
+                groups[found[0]].1.extend(members);
+            }
+            match found.first().copied() {
                 Some(index) => {
                     groups[index].0.extend(ids);
                     groups[index].1.push((part, turn));
@@ -160,6 +171,10 @@ fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
         }
     }
     let mut groups: Vec<Joined<'a>> = groups.into_iter().map(|(_, members)| members).collect();
+    for members in &mut groups {
+        // Best view first; of several turns of one view the last one says how it ended.
+        members.sort_by_key(|(part, turn)| (rank(part.kind), part.source, std::cmp::Reverse(turn.started_at)));
+    }
     groups.sort_by_key(|members| {
         members.iter().filter_map(|(_, t)| t.started_at).min().map_or(i64::MAX, |at| at.timestamp_millis())
     });
@@ -226,10 +241,9 @@ fn liveness(parts: &[Part<'_>], ended_at: Option<DateTime<Utc>>, as_of: &AsOf<'_
 
 /// Counts of one kind of requests in one turn, over all its views.
 fn counts_of(group: &Joined<'_>, source: Source) -> Counts {
-    let by_id = joined_by_id(group, source);
-    let mut total: Option<Counts> = by_id;
-    for (part, turn) in group {
-        let counts = counts_in_view(part, turn, source);
+    let mut total: Option<Counts> = joined_by_id(group, source);
+    for of_view in group.chunk_by(|(a, _), (b, _)| std::ptr::eq(*a, *b)) {
+        let counts = of_view.iter().map(|(part, turn)| counts_in_view(part, turn, source)).fold(Counts::ZERO, |a, b| a.plus(&b));
         total = Some(match total {
             Some(known) => known.intersect(&counts),
             None => counts,
@@ -248,16 +262,61 @@ fn joined_by_id(group: &Joined<'_>, source: Source) -> Option<Counts> {
     if views.len() < 2 {
         return None;
     }
-    let mut by_id: BTreeMap<&str, Counts> = BTreeMap::new();
+    let mut by_id: BTreeMap<&str, (Counts, Told)> = BTreeMap::new();
     for (part, turn) in &views {
         for request in turn.requests.iter().filter(|r| r.source == source) {
             let counts = counts_of_request(request, is_settled(part, turn));
-            by_id.entry(&request.id).and_modify(|known| *known = known.intersect(&counts)).or_insert(counts);
+            let told = Told::of(request);
+            by_id
+                .entry(&request.id)
+                .and_modify(|(known, all)| {
+                    *known = known.intersect(&counts);
+                    *all = all.and(told);
+                })
+                .or_insert((counts, told));
         }
     }
-    let sum = by_id.values().fold(Counts::ZERO, |a, b| a.plus(b));
+    let sum = by_id.values().fold(Counts::ZERO, |a, (counts, told)| a.plus(&told.at_least(counts)));
     let settled = views.iter().any(|(part, turn)| is_settled(part, turn) && visibility(part, source).0 == Shown::All);
     Some(if settled { sum } else { opened(sum) })
+}
+
+/// What all views together say of one request: one may hold the failures, another the answer.
+#[derive(Clone, Copy)]
+struct Told {
+    failed: u64,
+    answered: bool,
+}
+
+impl Told {
+    fn of(request: &RequestView) -> Self {
+        let failed = request.attempts.iter().filter(|a| a.outcome == Some(AttemptOutcome::Failed));
+        Self { failed: failed.map(|a| a.sends.min).sum(), answered: request.end == Some(RequestEnd::Answered) }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self { failed: self.failed.max(other.failed), answered: self.answered || other.answered }
+    }
+
+    /// Raises the lower end: the failures and the answer were sends of their own.
+    fn at_least(self, counts: &Counts) -> Counts {
+        let mut counts = counts.clone();
+        let proven = self.failed + 1;
+        if self.answered && counts.upstream_requests.bound.min < proven {
+            let raise = |count: &Count, by: u64| Count {
+                bound: Bound::range(count.bound.min.max(by), count.bound.max),
+                evidence: count.evidence.min(Evidence::Derived),
+                ..count.clone()
+            };
+            let fallbacks = counts.fallbacks.bound.max;
+            counts.upstream_requests = raise(&counts.upstream_requests, proven);
+            if let Some(fallbacks) = fallbacks {
+                counts.retries = raise(&counts.retries, self.failed.saturating_sub(fallbacks));
+            }
+            counts.failed_attempts = raise(&counts.failed_attempts, self.failed);
+        }
+        counts
+    }
 }
 
 fn is_settled(part: &Part<'_>, turn: &TurnView) -> bool {

@@ -317,6 +317,7 @@ impl ViewOfRun {
                             if let Some(a) = request.attempts.iter_mut().rev().find(|a| a.id.as_ref() == Some(id)) {
                                 a.sends = bound;
                                 a.sends_told = true;
+                                a.evidence = a.evidence.max(Evidence::Derived);
                             }
                         }
                     }
