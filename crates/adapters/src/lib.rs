@@ -6,6 +6,7 @@
 
 mod claude_code;
 mod json;
+mod opencode;
 mod otlp;
 mod own;
 mod pi;
@@ -88,7 +89,7 @@ pub trait DatabaseDecoder: Send {
 pub const HEAD_LENGTH: usize = 16 << 10;
 
 /// All adapters; those with the surest marks first.
-pub const ADAPTERS: &[Adapter] = &[claude_code::ADAPTER, rivumi::ADAPTER, pi::PI, pi::OMP, own::ADAPTER];
+pub const ADAPTERS: &[Adapter] = &[claude_code::ADAPTER, rivumi::ADAPTER, opencode::ADAPTER, pi::PI, pi::OMP, own::ADAPTER];
 
 /// Recognizes a file by its path and its first [`HEAD_LENGTH`] bytes. Returns `None` for a file that no adapter reads.
 pub fn recognize(path: &Path, head: &[u8]) -> Option<Recognized> {
