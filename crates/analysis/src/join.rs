@@ -243,7 +243,7 @@ fn liveness(parts: &[Part<'_>], ended_at: Option<DateTime<Utc>>, as_of: &AsOf<'_
 fn counts_of(group: &Joined<'_>, source: Source) -> Counts {
     let mut total: Option<Counts> = joined_by_id(group, source);
     for of_view in group.chunk_by(|(a, _), (b, _)| std::ptr::eq(*a, *b)) {
-        let counts = of_view.iter().map(|(part, turn)| counts_in_view(part, turn, source)).fold(Counts::ZERO, |a, b| a.plus(&b));
+        let counts = of_view.iter().map(|(part, turn)| counts_in_view(part, turn, group, source)).fold(Counts::ZERO, |a, b| a.plus(&b));
         total = Some(match total {
             Some(known) => known.intersect(&counts),
             None => counts,
@@ -265,7 +265,7 @@ fn joined_by_id(group: &Joined<'_>, source: Source) -> Option<Counts> {
     let mut by_id: BTreeMap<&str, (Counts, Told)> = BTreeMap::new();
     for (part, turn) in &views {
         for request in turn.requests.iter().filter(|r| r.source == source) {
-            let counts = counts_of_request(request, is_settled(part, turn));
+            let counts = counts_of_request(request, is_settled(part, turn, group));
             let told = Told::of(request);
             by_id
                 .entry(&request.id)
@@ -277,7 +277,7 @@ fn joined_by_id(group: &Joined<'_>, source: Source) -> Option<Counts> {
         }
     }
     let sum = by_id.values().fold(Counts::ZERO, |a, (counts, told)| a.plus(&told.at_least(counts)));
-    let settled = views.iter().any(|(part, turn)| is_settled(part, turn) && visibility(part, source).0 == Shown::All);
+    let settled = views.iter().any(|(part, turn)| is_settled(part, turn, group) && visibility(part, source).0 == Shown::All);
     Some(if settled { sum } else { opened(sum) })
 }
 
@@ -319,8 +319,53 @@ impl Told {
     }
 }
 
-fn is_settled(part: &Part<'_>, turn: &TurnView) -> bool {
+/// Returns whether all of a turn has been told: the source says so itself, or another one proves it.
+fn is_settled(part: &Part<'_>, turn: &TurnView, group: &Joined<'_>) -> bool {
+    is_settled_alone(part, turn) || is_proven(part, turn, group)
+}
+
+fn is_settled_alone(part: &Part<'_>, turn: &TurnView) -> bool {
     turn.complete || turn.end.is_some() && !part.view.tail_may_be_lost
+}
+
+/// Shortest wait after which a loop sends again.
+const SHORTEST_WAIT: TimeDelta = TimeDelta::milliseconds(500);
+
+/// A source that tells everything up to some time has told the whole turn, if another one shows that the last attempt of
+/// the turn had been sent by then, or so soon after that nothing else fits between.
+fn is_proven(part: &Part<'_>, turn: &TurnView, group: &Joined<'_>) -> bool {
+    let Some(told_until) = turn.told_until else { return false };
+    let of = |turn: &TurnView| turn.requests.iter().filter(|r| r.source == Source::Foreground).count();
+    let own: usize = group.iter().filter(|(p, _)| std::ptr::eq(*p, part)).map(|(_, turn)| of(turn)).sum();
+    let last = turn.requests.iter().rfind(|r| r.source == Source::Foreground);
+    let last_outcome = last.and_then(|r| r.attempts.last()).map(|a| a.outcome);
+    let mut others: Vec<&Part<'_>> = Vec::new();
+    for (other, _) in group.iter().filter(|(p, _)| !std::ptr::eq(*p, part)) {
+        if !others.iter().any(|known| std::ptr::eq(*known, *other)) {
+            others.push(*other);
+        }
+    }
+    others.into_iter().any(|other| {
+        let turns: Vec<&TurnView> = group.iter().filter(|(p, _)| std::ptr::eq(*p, other)).map(|(_, turn)| *turn).collect();
+        if visibility(other, Source::Foreground).0 != Shown::All
+            || !turns.iter().all(|turn| is_settled_alone(other, turn))
+            || turns.iter().map(|turn| of(turn)).sum::<usize>() != own
+        {
+            return false;
+        }
+        let requests = turns.iter().flat_map(|turn| &turn.requests).filter(|r| r.source == Source::Foreground);
+        let Some(last) = requests.max_by_key(|r| r.sent_by) else { return false };
+        let Some(sent_by) = last.sent_by else { return false };
+        // Waits that must lie between what was told and the end: none if the last attempt told is the last one, and one
+        // if it failed and the request was answered all the same (that one more is added where the views are joined).
+        let waits = match (last.end, last_outcome) {
+            (Some(RequestEnd::Answered), Some(None)) => 0,
+            (Some(RequestEnd::GivenUp), Some(Some(AttemptOutcome::Failed))) => 0,
+            (Some(RequestEnd::Answered), Some(Some(AttemptOutcome::Failed))) if last.id_is_native => 1,
+            _ => return sent_by <= told_until,
+        };
+        sent_by <= told_until || sent_by < told_until + SHORTEST_WAIT * (waits + 1)
+    })
 }
 
 fn visibility(part: &Part<'_>, source: Source) -> (Shown, Shown) {
@@ -331,8 +376,8 @@ fn visibility(part: &Part<'_>, source: Source) -> (Shown, Shown) {
     (visibility.requests, visibility.attempts)
 }
 
-fn counts_in_view(part: &Part<'_>, turn: &TurnView, source: Source) -> Counts {
-    let settled = is_settled(part, turn);
+fn counts_in_view(part: &Part<'_>, turn: &TurnView, group: &Joined<'_>, source: Source) -> Counts {
+    let settled = is_settled(part, turn, group);
     let (requests, _) = visibility(part, source);
     let of = turn.requests.iter().filter(|r| r.source == source);
     let sum = of.map(|r| counts_of_request(r, settled)).fold(Counts::ZERO, |a, b| a.plus(&b));
@@ -419,7 +464,7 @@ fn requests_of(group: &Joined<'_>) -> Vec<LogicalRequest> {
             }
         }
     }
-    let settled = is_settled(part, turn);
+    let settled = is_settled(part, turn, group);
     turn.requests
         .iter()
         .map(|request| {

@@ -62,6 +62,8 @@ pub(crate) struct TurnView {
     pub(crate) end: Option<End>,
     /// Everything was said; sources that write late say so explicitly.
     pub(crate) complete: bool,
+    /// Nothing before this time is missing.
+    pub(crate) told_until: Option<DateTime<Utc>>,
     pub(crate) requests: Vec<RequestView>,
 }
 
@@ -93,6 +95,8 @@ pub(crate) struct RequestView {
     /// Sends beyond the visible attempts.
     pub(crate) extra: Option<Bound>,
     pub(crate) basis: Option<String>,
+    /// When its last attempt had been sent at the latest.
+    pub(crate) sent_by: Option<DateTime<Utc>>,
     pub(crate) origin: Origin,
     /// Attempts are records of their own; else they follow from retries and ends.
     explicit: bool,
@@ -330,6 +334,16 @@ impl ViewOfRun {
                 }
             }
             Mark::TailMayBeLost => self.tail_may_be_lost = true,
+            Mark::ToldUntil => {
+                let index = self.open_or_last_turn();
+                self.turns[index].told_until = at.max(self.turns[index].told_until);
+            }
+            Mark::SentBy { request_id } => {
+                let found = self.turns.iter_mut().rev().flat_map(|t| t.requests.iter_mut().rev());
+                if let Some(request) = found.into_iter().find(|r| r.id == *request_id) {
+                    request.sent_by = at.or(request.sent_by);
+                }
+            }
             Mark::TurnComplete => {
                 let index = self.open_or_last_turn();
                 self.turns[index].complete = true;
@@ -415,6 +429,7 @@ impl ViewOfRun {
                 requested_model: None,
                 extra: None,
                 basis: None,
+                sent_by: None,
                 origin,
                 explicit: false,
                 pending: None,

@@ -114,6 +114,13 @@ pub enum Mark {
     },
     /// The last records of this source before the process ended may be missing.
     TailMayBeLost,
+    /// Nothing that happened in the open turn up to the time of this mark is missing in this source.
+    ToldUntil,
+    /// The last attempt of the request had been sent by the time of this mark, as its output or its end shows.
+    SentBy {
+        /// The logical request.
+        request_id: String,
+    },
     /// Everything this source had to say of the open turn has been said; its counts are final.
     TurnComplete,
     /// A sentence about what this source cannot show, for the person.

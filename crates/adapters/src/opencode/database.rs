@@ -172,7 +172,7 @@ pub(super) fn shows(requests: Shown, say: &mut Say<'_>) {
 
 fn steps(database: &Connection, message: &str) -> rusqlite::Result<Steps> {
     let mut kinds = database.prepare(
-        "select json_extract(data, '$.type'), count(*) from part
+        "select json_extract(data, '$.type'), count(*), max(time_created) from part
          where message_id = ?1 and octet_length(data) < ?2 and json_valid(data) group by 1",
     )?;
     let mut steps = Steps::default();
@@ -181,7 +181,10 @@ fn steps(database: &Connection, message: &str) -> rusqlite::Result<Steps> {
         let Ok(kind) = row.get::<_, String>(0) else { continue };
         let count = u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0);
         match kind.as_str() {
-            "step-start" => steps.started = count,
+            "step-start" => {
+                steps.started = count;
+                steps.last_started = row.get(2).ok().and_then(DateTime::from_timestamp_millis);
+            }
             "step-finish" => steps.finished = count,
             _ => {}
         }

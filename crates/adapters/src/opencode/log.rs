@@ -84,13 +84,13 @@ pub(super) struct Log {
 
 impl LineDecoder for Log {
     fn line(&mut self, place: Place, line: &[u8], sink: &mut dyn Sink) {
+        let (process, at) = beginning(line);
+        self.track.hear(process, at);
         if line.len() > LINE_LIMIT || !MATTERS.iter().any(|text| holds(line, text)) {
             return;
         }
         let Ok(line) = std::str::from_utf8(line) else { return };
         let fields = Fields::parse(line);
-        let at = fields.get("timestamp").and_then(|text| DateTime::parse_from_rfc3339(text).ok()).map(|at| at.with_timezone(&Utc));
-        let process = fields.get("run").unwrap_or_default();
         let session = fields.get("session.id").or_else(|| fields.get("id")).unwrap_or_default();
         let mut say = Say { run: RunKey::new(AGENT, session), place, at, turn: None, sink };
         let track = &mut self.track;
@@ -145,6 +145,19 @@ impl LineDecoder for Log {
             _ => {}
         }
     }
+
+    fn end(&mut self, sink: &mut dyn Sink) {
+        self.track.end(sink);
+    }
+}
+
+/// Returns process and time, which stand first in every line.
+fn beginning(line: &[u8]) -> (&str, Option<DateTime<Utc>>) {
+    let head = &line[..line.len().min(100)];
+    let mut words = head.split(|b| *b == b' ').filter_map(|word| std::str::from_utf8(word).ok());
+    let at = words.next().and_then(|word| DateTime::parse_from_rfc3339(word.strip_prefix("timestamp=")?).ok());
+    let process = words.find_map(|word| word.strip_prefix("run=")).unwrap_or_default();
+    (process, at.map(|at| at.with_timezone(&Utc)))
 }
 
 /// Takes the class name of the program's library away from an error text.

@@ -17,6 +17,8 @@ use crate::say::Say;
 pub(super) struct Steps {
     pub(super) started: u64,
     pub(super) finished: u64,
+    /// When the output of the last attempt began.
+    pub(super) last_started: Option<DateTime<Utc>>,
 }
 
 /// Orphans that are told one by one; more than that is no message of a real run.
@@ -86,6 +88,13 @@ impl<'a> Assistant<'a> {
         } else if self.completed.is_some() {
             // Over without an answer and without an error of its own: a compaction takes its place.
             say.event(ModelFailed::new().request_id(self.id));
+        }
+        // An answer's last attempt had been sent before its output; a failed one before the end.
+        let sent_by = if answered { steps.last_started.or(self.completed) } else { self.completed };
+        if sent_by.is_some() {
+            say.at = sent_by;
+            say.mark(Mark::SentBy { request_id: self.id.to_owned() });
+            say.at = self.completed;
         }
         if let Some((outcome, reason, message)) = self.end_of_turn() {
             say.mark(Mark::TurnEnded { turn: self.turn.clone(), outcome, reason, message });
@@ -173,27 +182,27 @@ mod tests {
         let mut say = Say { run: RunKey::new("opencode", "ses_1"), place: Place::Whole, at: None, turn: None, sink: &mut sink };
         Assistant::parse("msg_1", &info).say(steps, &mut say);
         let name = |item: Item| match item {
-            Item::Event(event, _) => event.body.kind().to_owned(),
-            Item::Mark { mark: Mark::TurnEnded { outcome, .. }, .. } => format!("{outcome:?}"),
-            Item::Mark { mark, .. } => format!("{mark:?}"),
+            Item::Event(event, _) => Some(event.body.kind().to_owned()),
+            Item::Mark { mark: Mark::TurnEnded { outcome, .. }, .. } => Some(format!("{outcome:?}")),
+            Item::Mark { .. } => None,
         };
-        sink.items.into_iter().map(|(_, item)| name(item)).collect()
+        sink.items.into_iter().filter_map(|(_, item)| name(item)).collect()
     }
 
     const DONE: &str = r#"{"parentID":"msg_0","time":{"created":1795985483029,"completed":1795985587491},"finish":"stop"}"#;
 
     #[test]
     fn a_step_start_too_many_is_an_attempt_that_broke() {
-        let broken = say(DONE, Steps { started: 2, finished: 1 });
+        let broken = say(DONE, Steps { started: 2, finished: 1, last_started: None });
         assert_eq!(broken, ["model.request", "model.attempt", "model.attempt", "model.response", "Succeeded"]);
-        let clean = say(DONE, Steps { started: 1, finished: 1 });
+        let clean = say(DONE, Steps { started: 1, finished: 1, last_started: None });
         assert_eq!(clean.len(), 4);
     }
 
     #[test]
     fn an_orphan_of_a_failed_message_is_the_failure_itself() {
         let info = r#"{"time":{"completed":1795985587491},"error":{"name":"APIError","data":{"message":"m","statusCode":500}}}"#;
-        let said = say(info, Steps { started: 1, finished: 0 });
+        let said = say(info, Steps { started: 1, finished: 0, last_started: None });
         assert_eq!(said, ["model.request", "model.attempt", "model.failed", "Failed"]);
     }
 

@@ -73,6 +73,7 @@ impl LineDecoder for OldLog {
         let head = String::from_utf8_lossy(head);
         let Some((at, since_last)) = Line::parse(&head).map(|line| (line.at, line.since_last)) else { return };
         let at = self.clock(at, since_last);
+        self.track.hear(PROCESS, Some(at));
         let matters = ["service=llm", "service=session", "service=default"].iter().any(|service| holds(head.as_bytes(), service));
         if !matters {
             return;
@@ -119,6 +120,10 @@ impl LineDecoder for OldLog {
             }
             _ => {}
         }
+    }
+
+    fn end(&mut self, sink: &mut dyn Sink) {
+        self.track.end(sink);
     }
 }
 

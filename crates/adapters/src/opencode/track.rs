@@ -4,8 +4,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use chrono::{DateTime, Utc};
 use retryscope_events::{AttemptOutcome, Candidate, Layer, ModelAttempt, ModelFailed, ModelRequest, ModelResponse, Source};
-use retryscope_record::{Facts, Mark, RawFailure, RunKey, Shown, TurnOutcome};
+use retryscope_record::{Facts, Mark, Place, RawFailure, RunKey, Shown, Sink, TurnOutcome};
 
 use super::AGENT;
 use crate::say::Say;
@@ -49,6 +50,8 @@ pub(super) struct Track {
     order: VecDeque<String>,
     /// Attempts whose runtime is not known yet: process, session, request, attempt, candidate.
     waiting: VecDeque<Waiting>,
+    /// Time of the last line of each process.
+    heard: HashMap<String, DateTime<Utc>>,
 }
 
 struct Waiting {
@@ -62,6 +65,8 @@ struct Waiting {
 #[derive(Default)]
 struct Session {
     process: String,
+    /// The open turn; only this log knows it by that name.
+    turn: Option<String>,
     introduced: bool,
     requests: u64,
     titles: u64,
@@ -90,9 +95,13 @@ impl Track {
         let session = self.sessions.entry(id.to_owned()).or_default();
         if session.process != process {
             // Another process goes on with the session: what was open has ended, nobody knows how.
+            let heard = self.heard.get(&session.process).copied();
+            session.told_until(heard, say);
             process.clone_into(&mut session.process);
             session.open = None;
+            session.turn = None;
         }
+        say.turn.clone_from(&session.turn);
         if !session.introduced {
             session.introduced = true;
             let because = "the log has a line for each attempt, but its writer may lose the last second";
@@ -102,6 +111,28 @@ impl Track {
             say.mark(Mark::TailMayBeLost);
         }
         session
+    }
+
+    /// Notes any line of a process: what it wrote before is there.
+    pub(super) fn hear(&mut self, process: &str, at: Option<DateTime<Utc>>) {
+        let Some(at) = at else { return };
+        if let Some(heard) = self.heard.get_mut(process) {
+            *heard = at.max(*heard);
+        } else {
+            if self.heard.len() >= SESSION_LIMIT {
+                self.heard.clear();
+            }
+            self.heard.insert(process.to_owned(), at);
+        }
+    }
+
+    /// The source has no more lines for now.
+    pub(super) fn end(&self, sink: &mut dyn Sink) {
+        for (id, session) in &self.sessions {
+            let run = RunKey::new(AGENT, id.as_str());
+            let mut say = Say { run, place: Place::Whole, at: None, turn: None, sink };
+            session.told_until(self.heard.get(&session.process).copied(), &mut say);
+        }
     }
 
     pub(super) fn created(&mut self, id: &str, process: &str, facts: Facts, say: &mut Say<'_>) {
@@ -114,7 +145,9 @@ impl Track {
         let session = self.session(id, process, say);
         session.close(say);
         if first {
-            say.mark(Mark::TurnStarted { turn: None });
+            session.turn = say.at.map(|at| format!("#{}", at.timestamp_millis()));
+            say.turn.clone_from(&session.turn);
+            say.mark(Mark::TurnStarted { turn: session.turn.clone() });
         }
     }
 
@@ -122,7 +155,8 @@ impl Track {
     pub(super) fn exit(&mut self, id: &str, process: &str, say: &mut Say<'_>) {
         let session = self.session(id, process, say);
         session.close(say);
-        say.mark(Mark::TurnEnded { turn: None, outcome: TurnOutcome::Succeeded, reason: None, message: None });
+        let turn = session.turn.clone();
+        say.mark(Mark::TurnEnded { turn, outcome: TurnOutcome::Succeeded, reason: None, message: None });
         say.mark(Mark::TurnComplete);
     }
 
@@ -253,8 +287,8 @@ impl Track {
             end.message.clone_from(&failed.message);
         }
         say.event(end);
-        let outcome = TurnOutcome::Failed;
-        say.mark(Mark::TurnEnded { turn: None, outcome, reason: None, message: failed.message.clone() });
+        let (turn, outcome) = (session.turn.clone(), TurnOutcome::Failed);
+        say.mark(Mark::TurnEnded { turn, outcome, reason: None, message: failed.message.clone() });
     }
 
     /// The process ended in an orderly way: all of its lines are there.
@@ -277,6 +311,15 @@ impl Track {
 }
 
 impl Session {
+    /// Nothing of the process up to its last line is missing.
+    fn told_until(&self, heard: Option<DateTime<Utc>>, say: &mut Say<'_>) {
+        if self.turn.is_some() && heard.is_some() {
+            let now = std::mem::replace(&mut say.at, heard);
+            say.mark(Mark::ToldUntil);
+            say.at = now;
+        }
+    }
+
     /// Something else began: the last attempt was answered, or its failure was final.
     fn close(&mut self, say: &mut Say<'_>) {
         match self.open.take() {
