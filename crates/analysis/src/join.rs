@@ -359,8 +359,7 @@ fn is_proven(part: &Part<'_>, turn: &TurnView, group: &Joined<'_>) -> bool {
         // Waits that must lie between what was told and the end: none if the last attempt told is the last one, and one
         // if it failed and the request was answered all the same (that one more is added where the views are joined).
         let waits = match (last.end, last_outcome) {
-            (Some(RequestEnd::Answered), Some(None)) => 0,
-            (Some(RequestEnd::GivenUp), Some(Some(AttemptOutcome::Failed))) => 0,
+            (Some(RequestEnd::Answered), Some(None)) | (Some(RequestEnd::GivenUp), Some(Some(AttemptOutcome::Failed))) => 0,
             (Some(RequestEnd::Answered), Some(Some(AttemptOutcome::Failed))) if last.id_is_native => 1,
             _ => return sent_by <= told_until,
         };

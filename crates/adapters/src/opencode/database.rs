@@ -46,21 +46,26 @@ struct State {
 impl DatabaseDecoder for Database {
     fn rows(&mut self, database: &Connection, sink: &mut dyn Sink) -> rusqlite::Result<()> {
         // Empty until the first start is over.
-        let known = "select count(*) from sqlite_master where type='table' and name in ('session','message','part')";
+        let known =
+            "select count(*) from sqlite_master where type='table' and name in ('session','message','part')";
         if database.query_row(known, [], |row| row.get::<_, i64>(0))? < 3 {
             return Ok(());
         }
         let mut list = database
             .prepare("select rowid, time_updated from message where time_updated >= ?1 order by session_id, time_created, id")?;
-        let list: Vec<(i64, i64)> =
-            list.query_map([self.changed], |row| Ok((row.get(0)?, row.get(1)?)))?.filter_map(Result::ok).collect();
+        let list: Vec<(i64, i64)> = list
+            .query_map([self.changed], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .filter_map(Result::ok)
+            .collect();
         let mut one = database.prepare("select id, session_id, data from message where rowid = ?1")?;
         // Sessions come one after another, each from its beginning; a later call may start in the middle of one.
         self.session = None;
         let mut latest = self.changed;
         for (rowid, changed) in list {
             latest = latest.max(changed);
-            let row = one.query_row([rowid], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?)));
+            let row = one.query_row([rowid], |row| {
+                Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
+            });
             let Some((id, session, data)) = row.optional().unwrap_or(None) else {
                 sink.gap(Place::Row(rowid), GapKind::IncompleteRecord);
                 continue;
@@ -128,10 +133,17 @@ impl Database {
         Ok(())
     }
 
-    fn enter(&mut self, database: &Connection, run: &RunKey, place: Place, sink: &mut dyn Sink) -> rusqlite::Result<()> {
+    fn enter(
+        &mut self,
+        database: &Connection,
+        run: &RunKey,
+        place: Place,
+        sink: &mut dyn Sink,
+    ) -> rusqlite::Result<()> {
         self.session = Some(run.clone());
         self.turn = None;
-        let mut session = database.prepare("select version, parent_id, directory from session where id = ?1")?;
+        let mut session =
+            database.prepare("select version, parent_id, directory from session where id = ?1")?;
         let facts = session
             .query_row([&*run.id], |row| {
                 Ok(Facts {
@@ -167,7 +179,12 @@ pub(super) fn shows(requests: Shown, say: &mut Say<'_>) {
     let because = "opencode stores no retry: a request that was repeated looks like one that was not";
     say.mark(Mark::Shows { source: Source::Foreground, requests, attempts: Shown::None, because });
     let because = "the title request is not stored";
-    say.mark(Mark::Shows { source: Source::Background, requests: Shown::None, attempts: Shown::None, because });
+    say.mark(Mark::Shows {
+        source: Source::Background,
+        requests: Shown::None,
+        attempts: Shown::None,
+        because,
+    });
 }
 
 fn steps(database: &Connection, message: &str) -> rusqlite::Result<Steps> {
@@ -200,8 +217,10 @@ fn is_own_prompt(database: &Connection, message: &str) -> rusqlite::Result<bool>
                 count(*)
          from part where message_id = ?1 and octet_length(data) < ?2 and json_valid(data)",
     )?;
-    let (compaction, synthetic, all): (i64, i64, i64) =
-        parts.query_row(rusqlite::params![message, PART_LIMIT], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let (compaction, synthetic, all): (i64, i64, i64) = parts
+        .query_row(rusqlite::params![message, PART_LIMIT], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })?;
     Ok(compaction > 0 || all > 0 && synthetic == all)
 }
 
@@ -229,7 +248,11 @@ mod tests {
     }
 
     fn events(collected: &Collected) -> Vec<&str> {
-        collected.items.iter().filter_map(|(_, item)| if let Item::Event(e, _) = item { Some(e.body.kind()) } else { None }).collect()
+        collected
+            .items
+            .iter()
+            .filter_map(|(_, item)| if let Item::Event(e, _) = item { Some(e.body.kind()) } else { None })
+            .collect()
     }
 
     #[test]

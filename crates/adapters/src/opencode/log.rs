@@ -21,7 +21,12 @@ const LINE_LIMIT: usize = 1 << 20;
 
 pub(super) fn recognize(head: &[u8]) -> bool {
     let mut lines = head.split(|b| *b == b'\n').take(20);
-    lines.any(|line| line.starts_with(b"timestamp=") && holds(line, " level=") && holds(line, " run=") && holds(line, " message="))
+    lines.any(|line| {
+        line.starts_with(b"timestamp=")
+            && holds(line, " level=")
+            && holds(line, " run=")
+            && holds(line, " message=")
+    })
 }
 
 /// Fields of a line, in order.
@@ -33,17 +38,25 @@ impl<'a> Fields<'a> {
         let mut fields = Vec::with_capacity(12);
         let mut rest = line;
         while let Some((key, after)) = rest.trim_start().split_once('=') {
-            let end = if after.starts_with('"') { end_of_string(after) } else { after.find(' ').unwrap_or(after.len()) };
-            let raw = &after[..end];
+            let end = if after.starts_with('"') {
+                end_of_string(after)
+            } else {
+                after.find(' ').unwrap_or(after.len())
+            };
+            let Some((raw, following)) = after.split_at_checked(end) else { break };
             let value = crate::json::text(raw).unwrap_or(Cow::Borrowed(raw));
             fields.push((key, value));
-            rest = &after[end..];
+            rest = following;
         }
         Self(fields)
     }
 
     fn get(&self, key: &str) -> Option<&str> {
-        self.0.iter().find(|(name, _)| *name == key).map(|(_, value)| &**value).filter(|value| *value != "undefined")
+        self.0
+            .iter()
+            .find(|(name, _)| *name == key)
+            .map(|(_, value)| &**value)
+            .filter(|value| *value != "undefined")
     }
 
     fn string(&self, key: &str) -> Option<String> {
@@ -135,12 +148,18 @@ impl LineDecoder for Log {
             }
             Some("stream error") => {
                 let failed = Failed {
-                    message: fields.get("error.error.message").or_else(|| fields.get("error.error")).map(without_name),
-                    code: fields.string("error.error.code").or_else(|| fields.string("error.error.type")).filter(|code| code != "null"),
+                    message: fields
+                        .get("error.error.message")
+                        .or_else(|| fields.get("error.error"))
+                        .map(without_name),
+                    code: fields
+                        .string("error.error.code")
+                        .or_else(|| fields.string("error.error.type"))
+                        .filter(|code| code != "null"),
                     ..Failed::default()
                 };
                 let small = fields.get("small") == Some("true");
-                track.error(session, process, small, failed, &mut say);
+                track.error(session, process, small, &failed, &mut say);
             }
             _ => {}
         }
@@ -155,7 +174,8 @@ impl LineDecoder for Log {
 fn beginning(line: &[u8]) -> (&str, Option<DateTime<Utc>>) {
     let head = &line[..line.len().min(100)];
     let mut words = head.split(|b| *b == b' ').filter_map(|word| std::str::from_utf8(word).ok());
-    let at = words.next().and_then(|word| DateTime::parse_from_rfc3339(word.strip_prefix("timestamp=")?).ok());
+    let at =
+        words.next().and_then(|word| DateTime::parse_from_rfc3339(word.strip_prefix("timestamp=")?).ok());
     let process = words.find_map(|word| word.strip_prefix("run=")).unwrap_or_default();
     (process, at.map(|at| at.with_timezone(&Utc)))
 }
@@ -194,11 +214,18 @@ mod tests {
     }
 
     const PROCESS: &str = "message=process session.id=ses_1 messageID=msg_1";
-    const STREAM: &str = "message=stream providerID=p modelID=m session.id=ses_1 small=false agent=build mode=primary";
+    const STREAM: &str =
+        "message=stream providerID=p modelID=m session.id=ses_1 small=false agent=build mode=primary";
 
     #[test]
     fn each_stream_line_is_an_attempt_and_the_next_step_proves_the_answer() {
-        let said = read(&["message=loop session.id=ses_1 step=0", PROCESS, STREAM, STREAM, "message=loop session.id=ses_1 step=1"]);
+        let said = read(&[
+            "message=loop session.id=ses_1 step=0",
+            PROCESS,
+            STREAM,
+            STREAM,
+            "message=loop session.id=ses_1 step=1",
+        ]);
         let names: Vec<_> = names(&said).into_iter().filter(|name| name != "model.request").collect();
         assert_eq!(names, ["model.attempt", "model.attempt", "model.response"]);
         let open = read(&[PROCESS, STREAM]);
@@ -208,7 +235,10 @@ mod tests {
     #[test]
     fn values_may_be_json_strings() {
         let fields = Fields::parse(r#"a=1 b="x = \"y\" z" c= d="open"#);
-        assert_eq!((fields.get("a"), fields.get("b"), fields.get("c")), (Some("1"), Some("x = \"y\" z"), Some("")));
+        assert_eq!(
+            (fields.get("a"), fields.get("b"), fields.get("c")),
+            (Some("1"), Some("x = \"y\" z"), Some(""))
+        );
         assert_eq!(without_name("AI_APICallError: it: broke"), "it: broke");
         assert_eq!(without_name("Error: it broke"), "Error: it broke");
     }
@@ -217,7 +247,13 @@ mod tests {
     fn any_bytes_are_read_without_a_panic() {
         let mut sink = Collected::default();
         let mut log = Log::default();
-        for line in [&b"message=stream \xff"[..], b"message=stream ", b"message=\"stream error\"", b"=", b"message=loop \xE9=\"\\"] {
+        for line in [
+            &b"message=stream \xff"[..],
+            b"message=stream ",
+            b"message=\"stream error\"",
+            b"=",
+            b"message=loop \xE9=\"\\",
+        ] {
             log.line(Place::Line(1), line, &mut sink);
         }
         assert!(sink.items.is_empty());

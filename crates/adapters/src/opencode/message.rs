@@ -58,11 +58,17 @@ impl<'a> Assistant<'a> {
     pub(super) fn say(&self, steps: Steps, say: &mut Say<'_>) {
         say.turn.clone_from(&self.turn);
         say.at = self.created;
-        let mut request = ModelRequest::new().request_id(self.id).source(Source::Foreground).candidate(self.candidate.clone());
+        let mut request = ModelRequest::new()
+            .request_id(self.id)
+            .source(Source::Foreground)
+            .candidate(self.candidate.clone());
         request.purpose.clone_from(&self.purpose);
         say.event(request);
         let attempt = |number: u64| {
-            ModelAttempt::new().request_id(self.id).attempt_id(format!("{}.{number}", self.id)).candidate(self.candidate.clone())
+            ModelAttempt::new()
+                .request_id(self.id)
+                .attempt_id(format!("{}.{number}", self.id))
+                .candidate(self.candidate.clone())
         };
         let broken = steps.started.saturating_sub(steps.finished).min(ORPHAN_LIMIT);
         let answered = self.error.is_none() && self.finish.is_some();
@@ -121,7 +127,8 @@ impl<'a> Assistant<'a> {
         }
         let finish = self.finish.as_deref()?;
         let is_summary = self.purpose.as_deref() == Some("compaction");
-        let over = self.completed.is_some() && !matches!(finish, "tool-calls" | "unknown" | "error") && !is_summary;
+        let over =
+            self.completed.is_some() && !matches!(finish, "tool-calls" | "unknown" | "error") && !is_summary;
         over.then(|| (TurnOutcome::Succeeded, self.finish.clone(), None))
     }
 }
@@ -148,7 +155,9 @@ pub(super) fn raw_of(data: &Object<'_>) -> Option<RawFailure> {
         return None;
     }
     let headers = headers.iter().flat_map(Object::members);
-    let headers = headers.filter_map(|(name, value)| Some((name.to_ascii_lowercase(), crate::json::text(value)?.into_owned())));
+    let headers = headers.filter_map(|(name, value)| {
+        Some((name.to_ascii_lowercase(), crate::json::text(value)?.into_owned()))
+    });
     Some(RawFailure { headers: headers.collect(), body })
 }
 
@@ -157,7 +166,11 @@ pub(super) fn candidate(info: &Object<'_>) -> Candidate {
 }
 
 pub(super) fn candidate_of(provider: Option<&str>, model: Option<&str>) -> Candidate {
-    Candidate { provider: provider.map(str::to_owned), model: model.map(str::to_owned), ..Candidate::default() }
+    Candidate {
+        provider: provider.map(str::to_owned),
+        model: model.map(str::to_owned),
+        ..Candidate::default()
+    }
 }
 
 pub(super) fn usage_of(tokens: &Object<'_>, beside: &Object<'_>) -> Usage {
@@ -179,7 +192,13 @@ mod tests {
     fn say(info: &str, steps: Steps) -> Vec<String> {
         let mut sink = Collected::default();
         let info = Object::parse(info.as_bytes()).unwrap();
-        let mut say = Say { run: RunKey::new("opencode", "ses_1"), place: Place::Whole, at: None, turn: None, sink: &mut sink };
+        let mut say = Say {
+            run: RunKey::new("opencode", "ses_1"),
+            place: Place::Whole,
+            at: None,
+            turn: None,
+            sink: &mut sink,
+        };
         Assistant::parse("msg_1", &info).say(steps, &mut say);
         let name = |item: Item| match item {
             Item::Event(event, _) => Some(event.body.kind().to_owned()),
@@ -189,12 +208,16 @@ mod tests {
         sink.items.into_iter().filter_map(|(_, item)| name(item)).collect()
     }
 
-    const DONE: &str = r#"{"parentID":"msg_0","time":{"created":1795985483029,"completed":1795985587491},"finish":"stop"}"#;
+    const DONE: &str =
+        r#"{"parentID":"msg_0","time":{"created":1795985483029,"completed":1795985587491},"finish":"stop"}"#;
 
     #[test]
     fn a_step_start_too_many_is_an_attempt_that_broke() {
         let broken = say(DONE, Steps { started: 2, finished: 1, last_started: None });
-        assert_eq!(broken, ["model.request", "model.attempt", "model.attempt", "model.response", "Succeeded"]);
+        assert_eq!(
+            broken,
+            ["model.request", "model.attempt", "model.attempt", "model.response", "Succeeded"]
+        );
         let clean = say(DONE, Steps { started: 1, finished: 1, last_started: None });
         assert_eq!(clean.len(), 4);
     }

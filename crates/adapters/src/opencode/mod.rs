@@ -34,8 +34,11 @@ fn recognize(path: &Path, head: &[u8]) -> Option<Recognized> {
     let found = |view, reading| Some(Recognized { agent: Some(AGENT), view, reading });
     if head.starts_with(b"SQLite format 3\0") {
         let name = path.file_name()?.to_str()?;
-        let is_ours = name.starts_with("opencode") && (name.ends_with(".db") || name.ends_with(".sqlite"));
-        return is_ours.then(|| found(View::DATABASE, Reading::Database(Box::new(database::Database::default())))).flatten();
+        let is_ours =
+            name.starts_with("opencode") && path.extension().is_some_and(|extension| extension == "db");
+        return is_ours
+            .then(|| found(View::DATABASE, Reading::Database(Box::new(database::Database::default()))))
+            .flatten();
     }
     if log::recognize(head) {
         return found(View::LOG, Reading::Lines(Box::new(log::Log::default())));
@@ -43,13 +46,18 @@ fn recognize(path: &Path, head: &[u8]) -> Option<Recognized> {
     if old_log::recognize(head) {
         return found(View::LOG, Reading::Lines(Box::new(old_log::OldLog::default())));
     }
-    if head.first() != Some(&b'{') && !head.starts_with(b"data:") && !head.starts_with(b"event:") && !head.starts_with(b"id:") {
+    if head.first() != Some(&b'{')
+        && !head.starts_with(b"data:")
+        && !head.starts_with(b"event:")
+        && !head.starts_with(b"id:")
+    {
         return None;
     }
     if objects::recognize(path) {
         return found(View::OBJECTS, Reading::Document(Box::new(objects::StoredObject)));
     }
-    let records = || head.split(|b| *b == b'\n').take(40).filter_map(|line| Object::parse(sse::payload(line)));
+    let records =
+        || head.split(|b| *b == b'\n').take(40).filter_map(|line| Object::parse(sse::payload(line)));
     if records().any(|record| stdout::is_event(&record)) {
         return found(View::STDOUT, Reading::Lines(Box::new(stdout::Stdout::default())));
     }
@@ -75,8 +83,12 @@ mod tests {
         let old = "INFO  2026-01-02T03:04:05 +12ms service=default version=1.1.0 args=[] opencode\n";
         assert_eq!(view("x.log", old), Some(View::LOG));
         assert_eq!(view("storage/message/ses_1/msg_1.json", "{\n"), Some(View::OBJECTS));
-        assert_eq!(view("out.jsonl", r#"{"type":"step_start","sessionID":"ses_1","part":{}}"#), Some(View::STDOUT));
-        let event = r#"{"type":"session.status","properties":{"sessionID":"ses_1","status":{"type":"busy"}}}"#;
+        assert_eq!(
+            view("out.jsonl", r#"{"type":"step_start","sessionID":"ses_1","part":{}}"#),
+            Some(View::STDOUT)
+        );
+        let event =
+            r#"{"type":"session.status","properties":{"sessionID":"ses_1","status":{"type":"busy"}}}"#;
         assert_eq!(view("sse.jsonl", event), Some(View::TRACE));
         assert_eq!(view("sse.txt", &format!("data: {event}\n")), Some(View::TRACE));
         for other in ["", "{}", "hello", "{\"type\":\"error\"}", "INFO  hello"] {

@@ -16,11 +16,14 @@ use crate::say::Say;
 
 pub(super) fn recognize(path: &Path) -> bool {
     let mut names = path.iter().rev().filter_map(|part| part.to_str());
-    let (Some(file), Some(folder), Some(kind)) = (names.next(), names.next(), names.next()) else { return false };
-    if names.next() != Some("storage") || !file.ends_with(".json") {
+    let (Some(file), Some(folder), Some(kind)) = (names.next(), names.next(), names.next()) else {
+        return false;
+    };
+    if names.next() != Some("storage") || path.extension().is_none_or(|extension| extension != "json") {
         return false;
     }
-    kind == "message" && file.starts_with("msg_") && folder.starts_with("ses_") || kind == "session" && file.starts_with("ses_")
+    kind == "message" && file.starts_with("msg_") && folder.starts_with("ses_")
+        || kind == "session" && file.starts_with("ses_")
 }
 
 /// One file of the tree: a session or a message.
@@ -69,7 +72,8 @@ mod tests {
     #[test]
     fn a_message_file_tells_its_session_and_turn() {
         let mut sink = Collected::default();
-        let bytes = br#"{"id":"msg_2","sessionID":"ses_1","role":"assistant","parentID":"msg_1","finish":"stop"}"#;
+        let bytes =
+            br#"{"id":"msg_2","sessionID":"ses_1","role":"assistant","parentID":"msg_1","finish":"stop"}"#;
         StoredObject.document(bytes, &mut sink);
         assert!(sink.items.len() > 3 && sink.gaps.is_empty());
     }

@@ -15,8 +15,12 @@ use crate::say::Say;
 
 pub(super) fn recognize(head: &[u8]) -> bool {
     let mut lines = head.split(|b| *b == b'\n').take(20);
-    lines.any(|line| std::str::from_utf8(line).ok().and_then(Line::parse).is_some_and(|line| line.value("service").is_some()))
-        || holds(head, " service=llm ") && holds(head, " sessionID=ses_")
+    lines.any(|line| {
+        std::str::from_utf8(line)
+            .ok()
+            .and_then(Line::parse)
+            .is_some_and(|line| line.value("service").is_some())
+    }) || holds(head, " service=llm ") && holds(head, " sessionID=ses_")
 }
 
 /// The parts of a line before the first one that may hold anything.
@@ -71,10 +75,14 @@ impl LineDecoder for OldLog {
         // The time counts on from line to line, so each is looked at; what follows the first 4 KiB only in error lines.
         let Some(head) = line.get(..line.len().min(80)) else { return };
         let head = String::from_utf8_lossy(head);
-        let Some((at, since_last)) = Line::parse(&head).map(|line| (line.at, line.since_last)) else { return };
+        let Some((at, since_last)) = Line::parse(&head).map(|line| (line.at, line.since_last)) else {
+            return;
+        };
         let at = self.clock(at, since_last);
         self.track.hear(PROCESS, Some(at));
-        let matters = ["service=llm", "service=session", "service=default"].iter().any(|service| holds(head.as_bytes(), service));
+        let matters = ["service=llm", "service=session", "service=default"]
+            .iter()
+            .any(|service| holds(head.as_bytes(), service));
         if !matters {
             return;
         }
@@ -88,13 +96,18 @@ impl LineDecoder for OldLog {
             Some("session") if line.ends("created") => {
                 let facts = Facts {
                     agent_version: line.value("version").map(str::to_owned).or_else(|| self.version.clone()),
-                    parent_run_id: line.value("parentID").filter(|id| id.starts_with("ses_")).map(str::to_owned),
+                    parent_run_id: line
+                        .value("parentID")
+                        .filter(|id| id.starts_with("ses_"))
+                        .map(str::to_owned),
                     directory: line.value("directory").map(str::to_owned),
                     ..Facts::default()
                 };
                 self.track.created(session, PROCESS, facts, &mut say);
             }
-            Some("session.prompt") if line.ends("exiting loop") => self.track.exit(session, PROCESS, &mut say),
+            Some("session.prompt") if line.ends("exiting loop") => {
+                self.track.exit(session, PROCESS, &mut say)
+            }
             Some("session.prompt") if line.ends("loop") => {
                 self.track.step(session, PROCESS, line.value("step") == Some("0"), &mut say);
                 if line.value("step") == Some("0")
@@ -107,7 +120,7 @@ impl LineDecoder for OldLog {
             Some("session.prompt") if line.ends("cancel") => self.track.left(session, PROCESS, &mut say),
             Some("llm") if line.is_error => {
                 let failed = failed(&line);
-                self.track.error(session, PROCESS, line.value("small") == Some("true"), failed, &mut say);
+                self.track.error(session, PROCESS, line.value("small") == Some("true"), &failed, &mut say);
             }
             Some("llm") if line.ends("stream") => {
                 let sent = Sent {
@@ -149,7 +162,9 @@ fn failed(line: &Line<'_>) -> Failed {
     let object = line.rest.split_once(" error=").map(|(_, rest)| rest);
     let object = object.and_then(|text| text.get(..=text.rfind('}')?));
     let outer = object.and_then(|text| Object::parse(text.as_bytes()));
-    let Some(error) = outer.as_ref().and_then(|outer| outer.object("error")) else { return Failed::default() };
+    let Some(error) = outer.as_ref().and_then(|outer| outer.object("error")) else {
+        return Failed::default();
+    };
     let message = error.string("message").or_else(|| {
         let data = error.object("data")?.object("error")?;
         data.string("message")
@@ -203,16 +218,28 @@ mod tests {
     #[test]
     fn lines_of_one_second_are_told_apart() {
         let said = read(&[STREAM, STREAM]);
-        let times: Vec<_> =
-            said.items.iter().filter_map(|(_, item)| if let Item::Event(e, _) = item { e.ts } else { None }).collect();
+        let times: Vec<_> = said
+            .items
+            .iter()
+            .filter_map(|(_, item)| if let Item::Event(e, _) = item { e.ts } else { None })
+            .collect();
         assert!(times.last() > times.first());
     }
 
     #[test]
     fn any_bytes_are_read_without_a_panic() {
-        let said = read(&["", "INFO", "INFO  2026-01-02T03:04:05 +xms a", "ERROR 2026-01-02T03:04:05 +1ms service=llm sessionID=ses_1 error={ stream error"]);
+        let said = read(&[
+            "",
+            "INFO",
+            "INFO  2026-01-02T03:04:05 +xms a",
+            "ERROR 2026-01-02T03:04:05 +1ms service=llm sessionID=ses_1 error={ stream error",
+        ]);
         assert!(said.gaps.is_empty());
         let mut log = OldLog::default();
-        log.line(Place::Line(1), b"INFO  2026-01-02T03:04:05 +1ms service=llm \xff\xfe", &mut Collected::default());
+        log.line(
+            Place::Line(1),
+            b"INFO  2026-01-02T03:04:05 +1ms service=llm \xff\xfe",
+            &mut Collected::default(),
+        );
     }
 }

@@ -9,6 +9,7 @@ use retryscope_record::{Facts, GapKind, Mark, Place, RunKey, Shown, Sink, TurnOu
 
 use super::AGENT;
 use super::message::{Assistant, failure};
+use super::track::MAY_BE_NATIVE;
 use crate::LineDecoder;
 use crate::json::{Object, holds};
 use crate::say::Say;
@@ -24,7 +25,9 @@ pub(super) fn payload(line: &[u8]) -> &[u8] {
 pub(super) fn is_event(record: &Object<'_>) -> bool {
     record.raw("properties").is_some()
         && record.str("type").is_some_and(|kind| {
-            ["session.", "message.", "server.", "plugin.", "storage."].iter().any(|start| kind.starts_with(start))
+            ["session.", "message.", "server.", "plugin.", "storage."]
+                .iter()
+                .any(|start| kind.starts_with(start))
         })
 }
 
@@ -93,10 +96,13 @@ impl Sse {
             if self.sessions.len() >= SESSION_LIMIT {
                 self.sessions.remove(0);
             }
-            let because = "the event stream shows each retry of the session loop";
-            say.mark(Mark::Shows { source: Source::Foreground, requests: Shown::All, attempts: Shown::All, because });
             let because = "the event stream has no event for the title request";
-            say.mark(Mark::Shows { source: Source::Background, requests: Shown::None, attempts: Shown::None, because });
+            say.mark(Mark::Shows {
+                source: Source::Background,
+                requests: Shown::None,
+                attempts: Shown::None,
+                because,
+            });
             self.sessions.push((session.to_owned(), Followed::default()));
             self.sessions.len() - 1
         });
@@ -129,6 +135,20 @@ impl Followed {
             self.failed = false;
             self.message = Some(message.id.to_owned());
             say.at = message.created;
+            let native = message
+                .candidate
+                .provider
+                .as_deref()
+                .is_some_and(|provider| MAY_BE_NATIVE.contains(&provider));
+            let (attempts, because) = if native {
+                (
+                    Shown::Some,
+                    "the event stream shows each retry of the session loop; a native runtime would repeat below it",
+                )
+            } else {
+                (Shown::All, "the event stream shows each retry of the session loop")
+            };
+            say.mark(Mark::Shows { source: Source::Foreground, requests: Shown::All, attempts, because });
             let mut request = ModelRequest::new().request_id(message.id).source(Source::Foreground);
             request.candidate = Some(message.candidate.clone());
             request.purpose.clone_from(&message.purpose);
@@ -155,7 +175,8 @@ impl Followed {
         let mut retry = ModelRetry::new().request_id(message);
         retry.attempt = status.u64("attempt");
         retry.message = status.string("message");
-        retry.delay_ms = say.at.zip(next).and_then(|(at, next)| u64::try_from((next - at).num_milliseconds()).ok());
+        retry.delay_ms =
+            say.at.zip(next).and_then(|(at, next)| u64::try_from((next - at).num_milliseconds()).ok());
         say.event(retry);
     }
 
@@ -167,7 +188,12 @@ impl Followed {
         self.failed = true;
         let reason = error.string("name");
         if error.is("name", "MessageAbortedError") {
-            say.mark(Mark::TurnEnded { turn: self.turn.clone(), outcome: TurnOutcome::Cancelled, reason, message: None });
+            say.mark(Mark::TurnEnded {
+                turn: self.turn.clone(),
+                outcome: TurnOutcome::Cancelled,
+                reason,
+                message: None,
+            });
             return;
         }
         let (mut failed, raw) = failure(error);
@@ -226,14 +252,17 @@ mod tests {
 
     #[test]
     fn a_retry_is_told_and_the_end_once() {
-        assert_eq!(read(&[OPEN, RETRY, DONE, DONE, IDLE, DONE]), ["model.request", "model.retry", "model.response", "Succeeded"]);
+        assert_eq!(
+            read(&[OPEN, RETRY, DONE, DONE, IDLE, DONE]),
+            ["model.request", "model.retry", "model.response", "Succeeded"]
+        );
     }
 
     #[test]
     fn an_events_id_holds_its_time() {
-        let next = DateTime::from_timestamp_millis(1_795_986_043_016).unwrap();
-        let at = time_in_id("evt_2291c273c001abcdefghijklmn", next).unwrap();
-        assert_eq!((next - at).num_milliseconds(), 2252);
+        let next = DateTime::from_timestamp_millis(1_800_000_002_345).unwrap();
+        let at = time_in_id("evt_3185c5000001abcdefghijklmn", next).unwrap();
+        assert_eq!((next - at).num_milliseconds(), 2345);
         assert_eq!(time_in_id("evt_000000000001", next), None);
         assert_eq!(time_in_id("evt_é", next), None);
     }
@@ -245,6 +274,15 @@ mod tests {
 
     #[test]
     fn any_bytes_are_read_without_a_panic() {
-        assert!(read(&["", "data:", "{", "{\"type\":1,\"properties\":{}}", "{\"type\":\"session.idle\",\"properties\":[]}"]).is_empty());
+        assert!(
+            read(&[
+                "",
+                "data:",
+                "{",
+                "{\"type\":1,\"properties\":{}}",
+                "{\"type\":\"session.idle\",\"properties\":[]}"
+            ])
+            .is_empty()
+        );
     }
 }

@@ -19,7 +19,9 @@ pub(super) fn is_event(record: &Object<'_>) -> bool {
         return false;
     }
     match record.str("type").as_deref() {
-        Some("step_start" | "step_finish" | "text" | "tool_use" | "reasoning") => record.raw("part").is_some(),
+        Some("step_start" | "step_finish" | "text" | "tool_use" | "reasoning") => {
+            record.raw("part").is_some()
+        }
         Some("error") => record.raw("error").is_some(),
         _ => false,
     }
@@ -59,8 +61,18 @@ impl LineDecoder for Stdout {
         if self.session.as_ref() != Some(&session) {
             *self = Self { session: Some(session), ..Self::default() };
             let because = "standard output shows no retry";
-            say.mark(Mark::Shows { source: Source::Foreground, requests: Shown::Some, attempts: Shown::None, because });
-            say.mark(Mark::Shows { source: Source::Background, requests: Shown::None, attempts: Shown::None, because });
+            say.mark(Mark::Shows {
+                source: Source::Foreground,
+                requests: Shown::Some,
+                attempts: Shown::None,
+                because,
+            });
+            say.mark(Mark::Shows {
+                source: Source::Background,
+                requests: Shown::None,
+                attempts: Shown::None,
+                because,
+            });
             say.mark(Mark::TurnStarted { turn: None });
         }
         match record.str("type").as_deref() {
@@ -86,13 +98,16 @@ impl Stdout {
         // A second step of the same message: the one before broke.
         open.started += 1;
         open.in_flight = true;
-        let attempt = ModelAttempt::new().request_id(open.message.clone()).attempt_id(open.id()).output_started(true);
+        let attempt =
+            ModelAttempt::new().request_id(open.message.clone()).attempt_id(open.id()).output_started(true);
         say.event(attempt);
     }
 
     fn finished(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
         let part = record.object("part").unwrap_or_default();
-        let Some(open) = self.open.as_mut().filter(|open| part.is("messageID", &open.message)) else { return };
+        let Some(open) = self.open.as_mut().filter(|open| part.is("messageID", &open.message)) else {
+            return;
+        };
         open.in_flight = false;
         let mut response = ModelResponse::new().request_id(open.message.clone());
         response.stop_reason = part.string("reason");
@@ -114,15 +129,19 @@ impl Stdout {
         }
         let (failed, raw) = failure(&error);
         let message = failed.message.clone();
-        let request = match self.open.as_ref().filter(|open| open.in_flight) {
-            Some(open) => open.message.clone(),
-            None => {
-                self.errors += 1;
-                let id = format!("#{}", self.errors);
-                say.event(ModelRequest::new().request_id(id.clone()).source(Source::Foreground));
-                say.event(ModelAttempt::new().request_id(id.clone()).attempt_id(format!("{id}.1")).outcome(AttemptOutcome::Failed));
-                id
-            }
+        let request = if let Some(open) = self.open.as_ref().filter(|open| open.in_flight) {
+            open.message.clone()
+        } else {
+            self.errors += 1;
+            let id = format!("#{}", self.errors);
+            say.event(ModelRequest::new().request_id(id.clone()).source(Source::Foreground));
+            say.event(
+                ModelAttempt::new()
+                    .request_id(id.clone())
+                    .attempt_id(format!("{id}.1"))
+                    .outcome(AttemptOutcome::Failed),
+            );
+            id
         };
         self.open = None;
         say.failure(failed.request_id(request), raw);
@@ -164,7 +183,10 @@ mod tests {
 
     #[test]
     fn two_starts_of_one_message_are_two_attempts() {
-        assert_eq!(read(&[START, START, FINISH]), ["model.request", "model.attempt", "model.attempt", "model.response", "Succeeded"]);
+        assert_eq!(
+            read(&[START, START, FINISH]),
+            ["model.request", "model.attempt", "model.attempt", "model.response", "Succeeded"]
+        );
     }
 
     #[test]
@@ -175,6 +197,9 @@ mod tests {
 
     #[test]
     fn any_bytes_are_read_without_a_panic() {
-        assert!(read(&["", "{", "{\"type\":\"step_start\",\"sessionID\":\"ses_1\",\"part\":4}", "text"]).is_empty());
+        assert!(
+            read(&["", "{", "{\"type\":\"step_start\",\"sessionID\":\"ses_1\",\"part\":4}", "text"])
+                .is_empty()
+        );
     }
 }

@@ -2,10 +2,12 @@
 //!
 //! Not for: reading lines. Invariant: a request is said to have ended only when a line proves it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use chrono::{DateTime, Utc};
-use retryscope_events::{AttemptOutcome, Candidate, Layer, ModelAttempt, ModelFailed, ModelRequest, ModelResponse, Source};
+use retryscope_events::{
+    AttemptOutcome, Candidate, Layer, ModelAttempt, ModelFailed, ModelRequest, ModelResponse, Source,
+};
 use retryscope_record::{Facts, Mark, Place, RawFailure, RunKey, Shown, Sink, TurnOutcome};
 
 use super::AGENT;
@@ -15,10 +17,11 @@ use crate::say::Say;
 const SESSION_LIMIT: usize = 1024;
 
 /// Providers for which the program can be told to use a runtime of its own.
-const MAY_BE_NATIVE: &[&str] = &["openai", "anthropic", "opencode"];
+pub(super) const MAY_BE_NATIVE: &[&str] = &["openai", "anthropic", "opencode"];
 
 const NATIVE: &str = "opencode's native runtime repeats a request up to 2 times below this log";
-const NATIVE_UNKNOWN: &str = "if opencode's native runtime was on, it repeats a request up to 2 times below this log";
+const NATIVE_UNKNOWN: &str =
+    "if opencode's native runtime was on, it repeats a request up to 2 times below this log";
 const NOT_NATIVE: &str = "the log names the runtime without retries of its own";
 const TITLE: &str = "opencode lets its SDK repeat a title request up to 2 times below this log";
 const TITLE_FAILED: &str = "the SDK says that all its 3 attempts failed";
@@ -45,13 +48,13 @@ pub(super) struct Failed {
 
 #[derive(Default)]
 pub(super) struct Track {
-    sessions: HashMap<String, Session>,
+    sessions: BTreeMap<String, Session>,
     /// Sessions by last use.
     order: VecDeque<String>,
     /// Attempts whose runtime is not known yet: process, session, request, attempt, candidate.
     waiting: VecDeque<Waiting>,
     /// Time of the last line of each process.
-    heard: HashMap<String, DateTime<Utc>>,
+    heard: BTreeMap<String, DateTime<Utc>>,
 }
 
 struct Waiting {
@@ -105,9 +108,19 @@ impl Track {
         if !session.introduced {
             session.introduced = true;
             let because = "the log has a line for each attempt, but its writer may lose the last second";
-            say.mark(Mark::Shows { source: Source::Foreground, requests: Shown::All, attempts: Shown::All, because });
+            say.mark(Mark::Shows {
+                source: Source::Foreground,
+                requests: Shown::All,
+                attempts: Shown::All,
+                because,
+            });
             let because = "the log has one line for up to 3 title requests";
-            say.mark(Mark::Shows { source: Source::Background, requests: Shown::Some, attempts: Shown::All, because });
+            say.mark(Mark::Shows {
+                source: Source::Background,
+                requests: Shown::Some,
+                attempts: Shown::All,
+                because,
+            });
             say.mark(Mark::TailMayBeLost);
         }
         session
@@ -167,7 +180,8 @@ impl Track {
         session.requests += 1;
         let request = message.map_or_else(|| format!("#{}", session.requests), str::to_owned);
         say.event(ModelRequest::new().request_id(request.clone()).source(Source::Foreground));
-        session.open = Some(Open { id: request, attempts: 0, in_flight: false, candidate: Candidate::default() });
+        session.open =
+            Some(Open { id: request, attempts: 0, in_flight: false, candidate: Candidate::default() });
     }
 
     pub(super) fn stream(&mut self, id: &str, process: &str, sent: &Sent<'_>, say: &mut Say<'_>) {
@@ -218,20 +232,36 @@ impl Track {
         session.titles += 1;
         let request_id = format!("#title{}", session.titles);
         session.title = Some((request_id.clone(), sent.candidate.clone()));
-        let mut request = ModelRequest::new().request_id(request_id.clone()).source(Source::Background).purpose("title");
+        let mut request =
+            ModelRequest::new().request_id(request_id.clone()).source(Source::Background).purpose("title");
         request.candidate = Some(sent.candidate.clone());
         say.event(request);
-        let attempt = ModelAttempt::new().request_id(request_id.clone()).attempt_id("1").candidate(sent.candidate.clone());
+        let attempt = ModelAttempt::new()
+            .request_id(request_id.clone())
+            .attempt_id("1")
+            .candidate(sent.candidate.clone());
         say.event(attempt);
         sends(&request_id, "1", 1, 3, TITLE, say);
     }
 
     /// The line after `stream` names the runtime, but not the session: that of the same process, provider and model.
-    pub(super) fn runtime(&mut self, process: &str, provider: &str, model: &str, native: bool, say: &mut Say<'_>) {
+    pub(super) fn runtime(
+        &mut self,
+        process: &str,
+        provider: &str,
+        model: &str,
+        native: bool,
+        say: &mut Say<'_>,
+    ) {
         let is_it = |w: &Waiting| {
-            w.process == process && w.candidate.provider.as_deref() == Some(provider) && w.candidate.model.as_deref() == Some(model)
+            w.process == process
+                && w.candidate.provider.as_deref() == Some(provider)
+                && w.candidate.model.as_deref() == Some(model)
         };
-        let Some(waiting) = self.waiting.iter().position(is_it).and_then(|index| self.waiting.remove(index)) else { return };
+        let Some(waiting) = self.waiting.iter().position(is_it).and_then(|index| self.waiting.remove(index))
+        else {
+            return;
+        };
         say.run = waiting.run;
         if native {
             sends(&waiting.request, &waiting.attempt, 1, 3, NATIVE, say);
@@ -240,7 +270,7 @@ impl Track {
         }
     }
 
-    pub(super) fn error(&mut self, id: &str, process: &str, small: bool, failed: Failed, say: &mut Say<'_>) {
+    pub(super) fn error(&mut self, id: &str, process: &str, small: bool, failed: &Failed, say: &mut Say<'_>) {
         let session = self.session(id, process, say);
         // The tags of an older line may be those of a concurrent request; the model inside is not.
         let asked = failed.model.as_deref();
@@ -266,7 +296,12 @@ impl Track {
                 self.begin(id, process, None, say);
             }
             let because = "the log holds only warnings and errors";
-            say.mark(Mark::Shows { source: Source::Foreground, requests: Shown::Some, attempts: Shown::Some, because });
+            say.mark(Mark::Shows {
+                source: Source::Foreground,
+                requests: Shown::Some,
+                attempts: Shown::Some,
+                because,
+            });
         }
         let Some(open) = &mut self.session(id, process, say).open else { return };
         if !open.in_flight {
@@ -338,7 +373,8 @@ impl Open {
 
 impl Failed {
     fn ended(&self, request: &str, attempt: &str) -> ModelAttempt {
-        let mut body = ModelAttempt::new().request_id(request).attempt_id(attempt).outcome(AttemptOutcome::Failed);
+        let mut body =
+            ModelAttempt::new().request_id(request).attempt_id(attempt).outcome(AttemptOutcome::Failed);
         body.message.clone_from(&self.message);
         body.code.clone_from(&self.code);
         body.status = self.status;

@@ -14,7 +14,9 @@ use crate::json::Object;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
     /// With an answer; whether a tool call follows.
-    Answered { goes_on: bool },
+    Answered {
+        goes_on: bool,
+    },
     Failed,
     Aborted,
 }
@@ -56,7 +58,8 @@ impl Answer {
         let stamp = message.u64("timestamp")?;
         let started_at = message.time("timestamp");
         let duration_ms = message.u64("durationMs").or_else(|| message.u64("duration"));
-        let after = |ms: u64| started_at.map(|at| at + TimeDelta::milliseconds(ms.min(1 << 40).cast_signed()));
+        let after =
+            |ms: u64| started_at.map(|at| at + TimeDelta::milliseconds(ms.min(1 << 40).cast_signed()));
         let ended_at = message.time("completedAt").or_else(|| after(duration_ms?));
         let text = message.string("errorMessage");
         let (text, is_final) = match text {
@@ -73,7 +76,11 @@ impl Answer {
             stop,
             reason,
             api: message.string("api").filter(|api| !api.is_empty()),
-            candidate: Candidate { provider: message.string("provider"), model: message.string("model"), ..Candidate::default() },
+            candidate: Candidate {
+                provider: message.string("provider"),
+                model: message.string("model"),
+                ..Candidate::default()
+            },
             started_at,
             ended_at,
             duration_ms,
@@ -105,7 +112,12 @@ impl Answer {
 
     /// Whether the time that passed is too short for a layer below to have repeated anything; `waited_ms` is what passed
     /// between the step before and the start that the message names.
-    pub(super) fn excludes_hidden(&self, profile: Profile, waited_ms: Option<u64>, took_ms: Option<u64>) -> bool {
+    pub(super) fn excludes_hidden(
+        &self,
+        profile: Profile,
+        waited_ms: Option<u64>,
+        took_ms: Option<u64>,
+    ) -> bool {
         // Smallest first wait of the loops below, by interface: 0.5 s, less a quarter where it is spread.
         let (smallest_ms, starts_late) = match (profile, self.api.as_deref()) {
             (Profile::Pi, _) | (Profile::Omp, Some("anthropic-messages")) => (375, false),
@@ -132,7 +144,10 @@ fn without_budget(text: &str) -> (&str, bool) {
 
 /// Leaves out the lines that name a dump of the whole request.
 fn without_paths(text: &str) -> String {
-    text.lines().filter(|line| !line.trim_start().starts_with("raw-http-request=")).collect::<Vec<_>>().join("\n")
+    text.lines()
+        .filter(|line| !line.trim_start().starts_with("raw-http-request="))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// The status that an error text begins with.

@@ -7,7 +7,9 @@
 use std::collections::VecDeque;
 
 use chrono::{DateTime, Utc};
-use retryscope_events::{AttemptOutcome, Layer, ModelAttempt, ModelFailed, ModelRequest, ModelResponse, ModelRetry, Sent, Source};
+use retryscope_events::{
+    AttemptOutcome, Layer, ModelAttempt, ModelFailed, ModelRequest, ModelResponse, ModelRetry, Sent, Source,
+};
 use retryscope_record::{Facts, Mark, Shown, TurnOutcome};
 
 use super::Profile;
@@ -41,15 +43,29 @@ pub(super) struct Conversation {
 struct Open {
     id: String,
     attempts: u64,
-    /// The last attempt failed, and nothing has been said about another one.
-    failed: bool,
+    phase: Phase,
     /// The error heals by itself, or may: the loop would repeat it.
     may_heal: bool,
-    /// Another attempt has been announced and not been seen.
-    planned: bool,
     /// Its end has been said; an attempt that comes all the same takes that back.
     said_over: bool,
     message: Option<String>,
+}
+
+/// Where the open request stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// An attempt may be on its way, or somebody cancelled.
+    Quiet,
+    /// The last attempt failed, and nothing has been said about another one.
+    Failed,
+    /// It failed, and another one has been announced and not been seen.
+    Planned,
+}
+
+impl Open {
+    fn failed(&self) -> bool {
+        self.phase != Phase::Quiet
+    }
 }
 
 impl Conversation {
@@ -76,13 +92,22 @@ impl Conversation {
         }
         self.shown = true;
         let (attempts, because) = match self.profile {
-            Profile::Pi => (Shown::All, "the log shows each attempt of the session loop, and nothing of what lies below"),
-            Profile::Omp => (Shown::All, "the log shows each attempt of the session loop, and nothing of what lies below"),
-            Profile::OpenClaw => (Shown::Some, "the log shows each attempt of the loop inside, and nothing of what lies around and below"),
+            Profile::Pi | Profile::Omp => {
+                (Shown::All, "the log shows each attempt of the session loop, and nothing of what lies below")
+            }
+            Profile::OpenClaw => (
+                Shown::Some,
+                "the log shows each attempt of the loop inside, and nothing of what lies around and below",
+            ),
         };
         say.mark(Mark::Shows { source: Source::Foreground, requests: Shown::All, attempts, because });
         let because = "the log has no full record of compaction and other side calls";
-        say.mark(Mark::Shows { source: Source::Background, requests: Shown::None, attempts: Shown::None, because });
+        say.mark(Mark::Shows {
+            source: Source::Background,
+            requests: Shown::None,
+            attempts: Shown::None,
+            because,
+        });
     }
 
     /// A system message: only the newer generation writes it, and that one announces its repeats.
@@ -117,7 +142,7 @@ impl Conversation {
 
     /// Tool results, or words that the program itself put in: the next answer is another request.
     pub(super) fn advance(&mut self, at: Option<DateTime<Utc>>, say: &mut Say<'_>) {
-        if self.open.as_ref().is_some_and(|open| open.failed) {
+        if self.open.as_ref().is_some_and(Open::failed) {
             self.close_failed(say);
         }
         self.before = at;
@@ -135,8 +160,8 @@ impl Conversation {
         self.seen.push_back(key);
         self.show(say);
         self.note_generation(if answer.has_duration_field { "1.0" } else { "0.73" }, say);
-        let cancelled_before_it_began =
-            answer.stop == Stop::Aborted && answer.message.as_deref().is_some_and(|m| m.starts_with("Retry cancelled"));
+        let cancelled_before_it_began = answer.stop == Stop::Aborted
+            && answer.message.as_deref().is_some_and(|m| m.starts_with("Retry cancelled"));
         say.turn.clone_from(&self.turn);
         if !cancelled_before_it_began {
             self.attempt(answer, appended, say);
@@ -146,8 +171,7 @@ impl Conversation {
             Stop::Failed => {
                 let status = answer.status.unwrap_or(0);
                 if let Some(open) = &mut self.open {
-                    open.failed = true;
-                    open.planned = false;
+                    open.phase = Phase::Failed;
                     open.may_heal = !(400..500).contains(&status) || matches!(status, 408 | 409 | 429);
                     open.message.clone_from(&answer.message);
                 }
@@ -167,9 +191,19 @@ impl Conversation {
         if self.open.is_none() {
             self.requests += 1;
             let id = format!("{}.{}", self.stamp, self.requests);
-            let request = ModelRequest::new().request_id(id.clone()).source(Source::Foreground).candidate(answer.candidate.clone());
+            let request = ModelRequest::new()
+                .request_id(id.clone())
+                .source(Source::Foreground)
+                .candidate(answer.candidate.clone());
             say.event(request);
-            self.open = Some(Open { id, attempts: 0, failed: false, may_heal: false, planned: false, said_over: false, message: None });
+            self.open = Some(Open {
+                id,
+                attempts: 0,
+                phase: Phase::Quiet,
+                may_heal: false,
+                said_over: false,
+                message: None,
+            });
         }
         let Some(open) = &mut self.open else { return };
         if std::mem::take(&mut open.said_over) {
@@ -225,7 +259,12 @@ impl Conversation {
         say.event(response);
         if !goes_on {
             let reason = Some(answer.reason.clone());
-            say.mark(Mark::TurnEnded { turn: self.turn.clone(), outcome: TurnOutcome::Succeeded, reason, message: None });
+            say.mark(Mark::TurnEnded {
+                turn: self.turn.clone(),
+                outcome: TurnOutcome::Succeeded,
+                reason,
+                message: None,
+            });
         }
     }
 
@@ -233,7 +272,7 @@ impl Conversation {
     pub(super) fn retry_planned(&mut self, retry: ModelRetry, say: &mut Say<'_>) {
         self.announces = true;
         let Some(open) = &mut self.open else { return };
-        open.planned = true;
+        open.phase = Phase::Planned;
         say.turn.clone_from(&self.turn);
         say.event(retry.request_id(open.id.clone()).layer(Layer::Agent));
     }
@@ -241,14 +280,14 @@ impl Conversation {
     /// A failed message was dropped from the context: another attempt was planned, or a compaction.
     pub(super) fn dropped(&mut self) {
         self.announces = true;
-        if let Some(open) = &mut self.open {
-            open.planned = true;
+        if let Some(open) = self.open.as_mut().filter(|open| open.failed()) {
+            open.phase = Phase::Planned;
         }
     }
 
     /// The program says that the prompt is over.
     pub(super) fn settled(&mut self, say: &mut Say<'_>) {
-        if self.open.as_ref().is_some_and(|open| open.failed) {
+        if self.open.as_ref().is_some_and(Open::failed) {
             self.fail_turn(say);
         }
     }
@@ -257,7 +296,7 @@ impl Conversation {
     pub(super) fn retries_over(&mut self, error: Option<&str>, say: &mut Say<'_>) {
         if error.is_some_and(|error| error.starts_with("Retry cancelled")) {
             self.cancel(Some("retry_cancelled".into()), say);
-        } else if self.open.as_ref().is_some_and(|open| open.failed) {
+        } else if self.open.as_ref().is_some_and(Open::failed) {
             self.fail_turn(say);
         }
     }
@@ -265,11 +304,16 @@ impl Conversation {
     /// The process ended in an orderly way: what came last was the end, but a retry may have been called off.
     pub(super) fn process_over(&mut self, say: &mut Say<'_>) {
         match &self.open {
-            Some(open) if open.failed && (open.planned || open.may_heal) => {
+            Some(open) if open.failed() && (open.phase == Phase::Planned || open.may_heal) => {
                 let outcome = TurnOutcome::Unknown;
-                say.mark(Mark::TurnEnded { turn: self.turn.clone(), outcome, reason: None, message: open.message.clone() });
+                say.mark(Mark::TurnEnded {
+                    turn: self.turn.clone(),
+                    outcome,
+                    reason: None,
+                    message: open.message.clone(),
+                });
             }
-            Some(open) if open.failed => self.fail_turn(say),
+            Some(open) if open.failed() => self.fail_turn(say),
             _ => {}
         }
     }
@@ -277,32 +321,46 @@ impl Conversation {
     /// Somebody cancelled; a late record of the same attempt may follow, so the request stays the open one.
     pub(super) fn cancel(&mut self, reason: Option<String>, say: &mut Say<'_>) {
         if let Some(open) = &mut self.open {
-            open.failed = false;
-            open.planned = false;
-            say.mark(Mark::TurnEnded { turn: self.turn.clone(), outcome: TurnOutcome::Cancelled, reason, message: None });
+            open.phase = Phase::Quiet;
+            say.mark(Mark::TurnEnded {
+                turn: self.turn.clone(),
+                outcome: TurnOutcome::Cancelled,
+                reason,
+                message: None,
+            });
         }
     }
 
     /// The source has no more lines for now. Where nothing says that another attempt was to follow, there was none.
     pub(super) fn end(&mut self, say: &mut Say<'_>) {
-        let Some(open) = self.open.as_mut().filter(|open| open.failed && !open.planned && !open.said_over) else { return };
+        let Some(open) = self.open.as_mut().filter(|open| open.phase == Phase::Failed && !open.said_over)
+        else {
+            return;
+        };
         let over = match self.profile {
             // omp says that it will go on only in streams, and its session files have an end of their own.
             Profile::Omp => !open.may_heal,
-            Profile::Pi | Profile::OpenClaw => self.announces || !open.may_heal || open.attempts >= USUAL_ATTEMPTS,
+            Profile::Pi | Profile::OpenClaw => {
+                self.announces || !open.may_heal || open.attempts >= USUAL_ATTEMPTS
+            }
         };
         if over {
             open.said_over = true;
             say.turn.clone_from(&self.turn);
             say.event(ModelFailed::new().request_id(open.id.clone()));
             let message = open.message.clone();
-            say.mark(Mark::TurnEnded { turn: self.turn.clone(), outcome: TurnOutcome::Failed, reason: None, message });
+            say.mark(Mark::TurnEnded {
+                turn: self.turn.clone(),
+                outcome: TurnOutcome::Failed,
+                reason: None,
+                message,
+            });
         }
     }
 
     /// The open request was given up because something else began.
     fn give_up(&mut self, say: &mut Say<'_>) {
-        if self.open.as_ref().is_some_and(|open| open.failed) {
+        if self.open.as_ref().is_some_and(Open::failed) {
             self.fail_turn(say);
         }
         self.open = None;
@@ -311,7 +369,12 @@ impl Conversation {
     fn fail_turn(&mut self, say: &mut Say<'_>) {
         let message = self.open.as_ref().and_then(|open| open.message.clone());
         self.close_failed(say);
-        say.mark(Mark::TurnEnded { turn: self.turn.clone(), outcome: TurnOutcome::Failed, reason: None, message });
+        say.mark(Mark::TurnEnded {
+            turn: self.turn.clone(),
+            outcome: TurnOutcome::Failed,
+            reason: None,
+            message,
+        });
     }
 
     fn close_failed(&mut self, say: &mut Say<'_>) {

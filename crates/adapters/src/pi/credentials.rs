@@ -13,7 +13,7 @@ use crate::DatabaseDecoder;
 use crate::json::Object;
 
 /// Blocks and sessions that are read at once.
-const LIMIT: usize = 4096;
+const LIMIT: i64 = 4096;
 
 pub(super) fn recognize(path: &Path, head: &[u8]) -> bool {
     head.starts_with(b"SQLite format 3\0") && path.file_name().is_some_and(|name| name == "agent.db")
@@ -27,23 +27,31 @@ pub(super) struct Credentials {
 impl DatabaseDecoder for Credentials {
     fn rows(&mut self, database: &Connection, sink: &mut dyn Sink) -> rusqlite::Result<()> {
         let exists = |table: &str| {
-            database.query_row("select count(*) from sqlite_master where type='table' and name=?1", [table], |row| row.get::<_, i64>(0))
+            database.query_row(
+                "select count(*) from sqlite_master where type='table' and name=?1",
+                [table],
+                |row| row.get::<_, i64>(0),
+            )
         };
         if exists("auth_credential_blocks")? == 0 || exists("cache")? == 0 {
             return Ok(());
         }
-        let mut blocks = database.prepare("select credential_id, provider_key, updated_at from auth_credential_blocks limit ?1")?;
+        let mut blocks = database
+            .prepare("select credential_id, provider_key, updated_at from auth_credential_blocks limit ?1")?;
         let blocks: Vec<(i64, String, i64)> = blocks
-            .query_map([LIMIT as i64], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
+            .query_map([LIMIT], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
             .filter_map(Result::ok)
             .collect();
         if blocks.is_empty() {
             return Ok(());
         }
-        let mut sticky = database.prepare("select rowid, key, value from cache where key like 'session:sticky:%' limit ?1")?;
-        let mut rows = sticky.query([LIMIT as i64])?;
+        let mut sticky = database
+            .prepare("select rowid, key, value from cache where key like 'session:sticky:%' limit ?1")?;
+        let mut rows = sticky.query([LIMIT])?;
         while let Some(row) = rows.next()? {
-            let (Ok(id), Ok(key), Ok(value)) = (row.get::<_, i64>(0), row.get::<_, String>(1), row.get::<_, String>(2)) else {
+            let (Ok(id), Ok(key), Ok(value)) =
+                (row.get::<_, i64>(0), row.get::<_, String>(1), row.get::<_, String>(2))
+            else {
                 sink.gap(Place::Whole, GapKind::IncompleteRecord);
                 continue;
             };
@@ -54,15 +62,28 @@ impl DatabaseDecoder for Credentials {
 }
 
 impl Credentials {
-    fn session(&mut self, place: Place, key: &str, value: &str, blocks: &[(i64, String, i64)], sink: &mut dyn Sink) {
-        let Some((provider, session)) = key.strip_prefix("session:sticky:").and_then(|rest| rest.rsplit_once(':')) else { return };
+    fn session(
+        &mut self,
+        place: Place,
+        key: &str,
+        value: &str,
+        blocks: &[(i64, String, i64)],
+        sink: &mut dyn Sink,
+    ) {
+        let Some((provider, session)) =
+            key.strip_prefix("session:sticky:").and_then(|rest| rest.rsplit_once(':'))
+        else {
+            return;
+        };
         let Some(used) = Object::parse(value.as_bytes()) else { return };
         let credential = used.u64("credentialId").and_then(|id| i64::try_from(id).ok());
         let last_used = used.u64("lastUsedAtMs").map(|ms| ms / 1000).and_then(|s| i64::try_from(s).ok());
         let (Some(credential), Some(last_used)) = (credential, last_used) else { return };
         // Another key of the same provider was put aside shortly before: within one burst of the loops below.
         let changed = blocks.iter().find(|(id, of, at)| {
-            *id != credential && of.split(':').next() == Some(provider) && (last_used - 120..=last_used).contains(at)
+            *id != credential
+                && of.split(':').next() == Some(provider)
+                && (last_used - 120..=last_used).contains(at)
         });
         let said = (session.to_owned(), credential);
         if changed.is_none() || self.said.contains(&said) {

@@ -44,7 +44,9 @@ struct Failed {
 
 impl LineDecoder for Log {
     fn line(&mut self, place: Place, line: &[u8], sink: &mut dyn Sink) {
-        let matters = [FAILED, "Session exit recorded", "agent_end maintenance routing"].iter().any(|text| holds(line, text));
+        let matters = [FAILED, "Session exit recorded", "agent_end maintenance routing"]
+            .iter()
+            .any(|text| holds(line, text));
         if !matters {
             return;
         }
@@ -55,14 +57,23 @@ impl LineDecoder for Log {
         match record.str("message").as_deref() {
             Some(FAILED) if self.kept.len() < KEPT_LIMIT => {
                 let is_new_request = std::mem::take(&mut self.last_advanced) || self.kept.is_empty();
-                self.kept.push((place, Failed { at: record.time("timestamp"), is_new_request, attempt: attempt(&record) }));
+                self.kept.push((
+                    place,
+                    Failed { at: record.time("timestamp"), is_new_request, attempt: attempt(&record) },
+                ));
             }
             Some("agent_end maintenance routing") => {
                 self.last_advanced |= !record.is("stopReason", "error");
             }
             Some("Session exit recorded") => {
                 if let Some(id) = record.string("sessionId") {
-                    let say = Say { run: RunKey::new(Profile::Omp.agent(), id), place, at: record.time("timestamp"), turn: None, sink };
+                    let say = Say {
+                        run: RunKey::new(Profile::Omp.agent(), id),
+                        place,
+                        at: record.time("timestamp"),
+                        turn: None,
+                        sink,
+                    };
                     self.flush(say);
                 }
             }
@@ -82,7 +93,9 @@ impl Log {
             say.at = failed.at;
             if failed.is_new_request {
                 self.requests += 1;
-                say.event(ModelRequest::new().request_id(format!("#{}", self.requests)).source(Source::Foreground));
+                say.event(
+                    ModelRequest::new().request_id(format!("#{}", self.requests)).source(Source::Foreground),
+                );
             }
             let mut attempt = failed.attempt;
             attempt.request_id = Some(format!("#{}", self.requests));
@@ -95,8 +108,11 @@ impl Log {
 fn attempt(record: &Object<'_>) -> ModelAttempt {
     let mut attempt = ModelAttempt::new();
     attempt.outcome = Some(AttemptOutcome::Failed);
-    attempt.candidate =
-        Some(Candidate { provider: record.string("provider"), model: record.string("model"), ..Candidate::default() });
+    attempt.candidate = Some(Candidate {
+        provider: record.string("provider"),
+        model: record.string("model"),
+        ..Candidate::default()
+    });
     let (message, retry_after_ms) = Answer::error_text(record);
     attempt.status = record.status("errorStatus");
     attempt.message = message;
@@ -133,7 +149,11 @@ mod tests {
 
     #[test]
     fn any_bytes_are_read_without_a_panic() {
-        let said = read(&["agent turn ended with provider error", "\u{0}", "{\"message\":\"Session exit recorded\"}"]);
+        let said = read(&[
+            "agent turn ended with provider error",
+            "\u{0}",
+            "{\"message\":\"Session exit recorded\"}",
+        ]);
         assert_eq!((said.items.len(), said.gaps.len()), (0, 1));
     }
 }

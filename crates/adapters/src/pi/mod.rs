@@ -1,4 +1,4 @@
-//! pi and its fork oh-my-pi: two profiles over one parser. OpenClaw, which has pi inside, is read the same way.
+//! pi and its fork oh-my-pi: two profiles over one parser. `OpenClaw`, which has pi inside, is read the same way.
 //!
 //! Run = session id. Both keep one assistant entry for each attempt of the session loop, failed ones too; what their
 //! lower layers repeat is in no log and is left to the analysis, which knows their policies by `api`. Session files,
@@ -22,7 +22,10 @@ use crate::{Adapter, DefaultPlace, Reading, Recognized};
 
 pub(crate) const PI: Adapter = Adapter {
     agent: "pi",
-    places: &[DefaultPlace { env: Some("PI_CODING_AGENT_DIR"), below: "sessions", home: ".pi/agent/sessions" }],
+    places: &[
+        DefaultPlace { env: Some("PI_CODING_AGENT_DIR"), below: "sessions", home: ".pi/agent/sessions" },
+        DefaultPlace { env: None, below: "", home: ".openclaw/agents" },
+    ],
     recognize: recognize_pi,
 };
 
@@ -70,7 +73,9 @@ impl Profile {
         let says = |marks: &[&str]| marks.iter().any(|mark| holds(head, mark));
         if below(".omp") || says(&omp_only) {
             Profile::Omp
-        } else if below(".openclaw") || says(&["\"customType\":\"openclaw:", "\"customType\":\"model-snapshot\""]) {
+        } else if below(".openclaw")
+            || says(&["\"customType\":\"openclaw:", "\"customType\":\"model-snapshot\""])
+        {
             Profile::OpenClaw
         } else {
             Profile::Pi
@@ -85,7 +90,11 @@ fn recognize_pi(path: &Path, head: &[u8]) -> Option<Recognized> {
 fn recognize_omp(path: &Path, head: &[u8]) -> Option<Recognized> {
     let agent = Some(Profile::Omp.agent());
     if log::recognize(head) {
-        return Some(Recognized { agent, view: View::LOG, reading: Reading::Lines(Box::new(log::Log::default())) });
+        return Some(Recognized {
+            agent,
+            view: View::LOG,
+            reading: Reading::Lines(Box::new(log::Log::default())),
+        });
     }
     if credentials::recognize(path, head) {
         let reading = Reading::Database(Box::new(credentials::Credentials::default()));
@@ -96,7 +105,9 @@ fn recognize_omp(path: &Path, head: &[u8]) -> Option<Recognized> {
 
 fn recognize(path: &Path, head: &[u8], mine: fn(Profile) -> bool) -> Option<Recognized> {
     let records: Vec<Object<'_>> = head.split(|b| *b == b'\n').take(40).filter_map(Object::parse).collect();
-    let header = records.iter().find(|r| r.is("type", "session") && r.raw("id").is_some() && r.raw("timestamp").is_some());
+    let header = records
+        .iter()
+        .find(|r| r.is("type", "session") && r.raw("id").is_some() && r.raw("timestamp").is_some());
     let streams = records.iter().any(stream::is_event);
     if header.is_none() && !(streams && records.iter().any(stream::is_surely_ours)) {
         return None;
@@ -119,7 +130,8 @@ mod tests {
 
     #[test]
     fn a_session_file_and_a_stream_differ_by_what_follows_the_header() {
-        let header = r#"{"type":"session","version":3,"id":"s-1","timestamp":"2026-01-02T03:04:05.000Z","cwd":"/w"}"#;
+        let header =
+            r#"{"type":"session","version":3,"id":"s-1","timestamp":"2026-01-02T03:04:05.000Z","cwd":"/w"}"#;
         let view = |rest: &str| {
             let head = format!("{header}\n{rest}\n");
             recognize_pi(Path::new("x.jsonl"), head.as_bytes()).map(|r| (r.agent, r.view))

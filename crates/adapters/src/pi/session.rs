@@ -66,7 +66,9 @@ impl Session {
         self.copied_before = forked.as_ref().and_then(|_| record.time("timestamp"));
         let facts = Facts {
             parent_run_id: self.parent.clone(),
-            forked_from: forked.as_deref().map(|file| session_in_name(file).unwrap_or_else(|| "unknown".to_owned())),
+            forked_from: forked
+                .as_deref()
+                .map(|file| session_in_name(file).unwrap_or_else(|| "unknown".to_owned())),
             directory: record.string("cwd"),
             ..Facts::default()
         };
@@ -79,7 +81,9 @@ impl Session {
         let appended = say.at;
         match message.str("role").as_deref() {
             Some("system") => self.conversation.system(say),
-            Some("user") if message.bool("synthetic") == Some(true) => self.conversation.advance(message.time("timestamp"), say),
+            Some("user") if message.bool("synthetic") == Some(true) => {
+                self.conversation.advance(message.time("timestamp"), say)
+            }
             Some("user") => self.conversation.user(record.string("id"), message.u64("timestamp"), say),
             Some("toolResult") => self.conversation.advance(message.time("timestamp").or(appended), say),
             Some("assistant") => {
@@ -135,9 +139,16 @@ impl LineDecoder for Session {
         let mut say = Say { run, place, at, turn: None, sink };
         if at.zip(self.copied_before).is_some_and(|(at, fork)| at < fork) {
             if self.copied == 0 {
-                say.mark(Mark::BlindSpot("the entries copied from the session it was forked from are counted there".into()));
+                say.mark(Mark::BlindSpot(
+                    "the entries copied from the session it was forked from are counted there".into(),
+                ));
             }
             self.copied += 1;
+            if kind == "message"
+                && record.object("message").is_some_and(|message| message.is("role", "system"))
+            {
+                self.conversation.system(&mut say);
+            }
             return;
         }
         match &*kind {
@@ -208,18 +219,26 @@ mod tests {
 
     #[test]
     fn failed_entries_and_the_good_one_are_one_request() {
-        let failed = assistant(1_767_312_001_100, r#""stopReason":"error","errorMessage":"503: {}","durationMs":5"#);
+        let failed =
+            assistant(1_767_312_001_100, r#""stopReason":"error","errorMessage":"503: {}","durationMs":5"#);
         let edit = r#"{"type":"context_edit","id":"c","timestamp":"2026-01-02T00:00:02.000Z"}"#;
         let good = assistant(1_767_312_003_100, r#""stopReason":"stop","durationMs":5"#);
         let said = read(Profile::Pi, &[HEADER, USER, &failed, edit, &good, &good]);
-        assert_eq!(kinds(&said), ["model.request", "model.attempt", "model.attempt", "model.response", "Succeeded"]);
+        assert_eq!(
+            kinds(&said),
+            ["model.request", "model.attempt", "model.attempt", "model.response", "Succeeded"]
+        );
     }
 
     #[test]
     fn an_announced_repeat_that_never_came_leaves_the_turn_open() {
-        let failed = assistant(1_767_312_001_100, r#""stopReason":"error","errorMessage":"503: {}","durationMs":5"#);
+        let failed =
+            assistant(1_767_312_001_100, r#""stopReason":"error","errorMessage":"503: {}","durationMs":5"#);
         let edit = r#"{"type":"context_edit","id":"c","timestamp":"2026-01-02T00:00:02.000Z"}"#;
-        assert_eq!(kinds(&read(Profile::Pi, &[HEADER, USER, &failed, edit])), ["model.request", "model.attempt"]);
+        assert_eq!(
+            kinds(&read(Profile::Pi, &[HEADER, USER, &failed, edit])),
+            ["model.request", "model.attempt"]
+        );
         let refused = assistant(1_767_312_001_100, r#""stopReason":"error","errorMessage":"401: {}""#);
         let said = read(Profile::Omp, &[HEADER, USER, &refused]);
         assert_eq!(kinds(&said), ["model.request", "model.attempt", "model.failed", "Failed"]);
@@ -241,15 +260,28 @@ mod tests {
     #[test]
     fn a_signal_ends_the_turn_as_cancelled() {
         let failed = assistant(1_767_312_001_100, r#""stopReason":"error","errorStatus":503"#);
-        let exit = r#"{"type":"custom","customType":"session_exit","data":{"reason":"sigint","kind":"signal"}}"#;
+        let exit =
+            r#"{"type":"custom","customType":"session_exit","data":{"reason":"sigint","kind":"signal"}}"#;
         let said = read(Profile::Omp, &[HEADER, USER, &failed, exit]);
-        let ends: Vec<_> = kinds(&said).into_iter().filter(|k| k == &format!("{:?}", TurnOutcome::Cancelled)).collect();
+        let ends: Vec<_> =
+            kinds(&said).into_iter().filter(|k| k == &format!("{:?}", TurnOutcome::Cancelled)).collect();
         assert_eq!(ends.len(), 1);
     }
 
     #[test]
     fn any_bytes_are_read_without_a_panic() {
-        let said = read(Profile::Pi, &["\u{0}", "[]", "{\"type\":5}", "{\"type\":\"session\"}", HEADER, "{\"type\":\"message\",\"message\":[]}", "{"]);
+        let said = read(
+            Profile::Pi,
+            &[
+                "\u{0}",
+                "[]",
+                "{\"type\":5}",
+                "{\"type\":\"session\"}",
+                HEADER,
+                "{\"type\":\"message\",\"message\":[]}",
+                "{",
+            ],
+        );
         assert_eq!(said.gaps.len(), 4, "{:?}", said.gaps);
     }
 }

@@ -44,7 +44,8 @@ pub(super) fn is_surely_ours(record: &Object<'_>) -> bool {
     record.is("type", "response") && record.raw("command").is_some()
         || record.is("type", "ready") && record.raw("protocolVersion").is_some()
         || record.is("type", "auto_retry_start")
-        || record.is("type", "message_end") && record.object("message").is_some_and(|m| m.raw("role").is_some())
+        || record.is("type", "message_end")
+            && record.object("message").is_some_and(|m| m.raw("role").is_some())
 }
 
 pub(super) struct Stream {
@@ -106,10 +107,14 @@ impl Stream {
             "auto_retry_end" if record.bool("success") == Some(false) => {
                 self.conversation.retries_over(record.str("finalError").as_deref(), say);
             }
-            "entry_appended" if record.object("entry").is_some_and(|entry| entry.is("type", "context_edit")) => {
+            "entry_appended"
+                if record.object("entry").is_some_and(|entry| entry.is("type", "context_edit")) =>
+            {
                 self.conversation.dropped();
             }
-            "agent_settled" if record.bool("aborted") == Some(true) => self.conversation.cancel(Some("aborted".into()), say),
+            "agent_settled" if record.bool("aborted") == Some(true) => {
+                self.conversation.cancel(Some("aborted".into()), say)
+            }
             "agent_settled" => self.conversation.settled(say),
             // Only omp's means the end; pi writes one for each attempt.
             "agent_end" if self.profile == Profile::Omp => self.conversation.settled(say),
@@ -225,7 +230,13 @@ mod tests {
 
     #[test]
     fn any_bytes_are_read_without_a_panic() {
-        let said = read(&["{", "\u{0}", "{\"type\":null}", "{\"type\":\"session\",\"id\":7}", "{\"type\":\"message_end\",\"message\":3}"]);
+        let said = read(&[
+            "{",
+            "\u{0}",
+            "{\"type\":null}",
+            "{\"type\":\"session\",\"id\":7}",
+            "{\"type\":\"message_end\",\"message\":3}",
+        ]);
         assert_eq!(said.gaps.len(), 1);
     }
 }
