@@ -13,6 +13,8 @@ pub(crate) struct Say<'a> {
     pub(crate) at: Option<DateTime<Utc>>,
     /// The turn of the events; `None` = the open one.
     pub(crate) turn: Option<String>,
+    /// Model step, from 1, where the log counts them.
+    pub(crate) step: Option<u64>,
     pub(crate) sink: &'a mut dyn Sink,
 }
 
@@ -30,6 +32,7 @@ impl Say<'_> {
         let mut event = Event::new(&*self.run.id, DateTime::UNIX_EPOCH, body).agent(&*self.run.agent);
         event.ts = self.at;
         event.turn.clone_from(&self.turn);
+        event.step = self.step;
         self.sink.item(self.place, Item::Event(Box::new(event), raw.map(Box::new)));
     }
 }

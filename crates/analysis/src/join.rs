@@ -463,6 +463,14 @@ fn requests_of(group: &Joined<'_>) -> Vec<LogicalRequest> {
             }
         }
     }
+    // How a request that was given up ended, by the agent's own id: another log may hold the answer that this one lacks.
+    let mut ends: BTreeMap<&str, &Attempt> = BTreeMap::new();
+    for request in group.iter().filter(|(other, _)| !std::ptr::eq(*other, *part)).flat_map(|(_, turn)| &turn.requests) {
+        let last = request.attempts.last().filter(|a| a.failure.is_some());
+        if let (true, Some(RequestEnd::GivenUp), Some(last)) = (request.id_is_native, request.end, last) {
+            ends.entry(&request.id).or_insert(last);
+        }
+    }
     let settled = is_settled(part, turn, group);
     turn.requests
         .iter()
@@ -474,6 +482,11 @@ fn requests_of(group: &Joined<'_>) -> Vec<LogicalRequest> {
                 for other in id.iter().flat_map(|id| details.get(id.as_str()).into_iter().flatten()) {
                     enrich(attempt, other);
                 }
+            }
+            if (request.end == Some(RequestEnd::GivenUp) || request.end.is_none() && settled)
+                && let (Some(last), Some(end)) = (attempts.last_mut(), ends.get(request.id.as_str()))
+            {
+                enrich(last, end);
             }
             LogicalRequest {
                 id: request.id.clone(),
@@ -500,6 +513,10 @@ fn enrich(attempt: &mut Attempt, other: &Attempt) {
     candidate.endpoint = candidate.endpoint.take().or_else(|| other.candidate.endpoint.clone());
     attempt.delay_ms = attempt.delay_ms.or(other.delay_ms);
     attempt.layer = attempt.layer.or(other.layer);
+    if attempt.failure.is_none() && attempt.outcome != Some(AttemptOutcome::Ok) {
+        attempt.failure.clone_from(&other.failure);
+        attempt.outcome = other.outcome.or(attempt.outcome);
+    }
     if let (Some(own), Some(theirs)) = (&mut attempt.failure, &other.failure) {
         own.retry_after_ms = own.retry_after_ms.or(theirs.retry_after_ms);
         own.reset_at = own.reset_at.or(theirs.reset_at);

@@ -111,7 +111,7 @@ impl Database {
         }
         self.remember(id, state.clone());
         let at = info.object("time").and_then(|time| time.time("created"));
-        let mut say = Say { run, place, at, turn: None, sink };
+        let mut say = Say { run, place, at, turn: None, step: None, sink };
         if user {
             let goes_on = self.turn.is_some() && is_own_prompt(database, id)?;
             let turn = self.turn.clone().filter(|_| goes_on).unwrap_or_else(|| id.to_owned());
@@ -154,7 +154,7 @@ impl Database {
                 })
             })
             .optional()?;
-        let mut say = Say { run: run.clone(), place, at: None, turn: None, sink };
+        let mut say = Say { run: run.clone(), place, at: None, turn: None, step: None, sink };
         if let Some(facts) = facts {
             say.mark(Mark::Facts(facts));
         }

@@ -105,7 +105,7 @@ impl LineDecoder for Log {
         let Ok(line) = std::str::from_utf8(line) else { return };
         let fields = Fields::parse(line);
         let session = fields.get("session.id").or_else(|| fields.get("id")).unwrap_or_default();
-        let mut say = Say { run: RunKey::new(AGENT, session), place, at, turn: None, sink };
+        let mut say = Say { run: RunKey::new(AGENT, session), place, at, turn: None, step: None, sink };
         let track = &mut self.track;
         let is_error = fields.get("level") == Some("ERROR");
         match fields.get("message") {
@@ -126,7 +126,7 @@ impl LineDecoder for Log {
                 };
                 track.created(session, process, facts, &mut say);
             }
-            Some("loop") => track.step(session, process, fields.get("step") == Some("0"), &mut say),
+            Some("loop") => track.step(session, process, number(fields.get("step")), &mut say),
             Some("exiting loop") => track.exit(session, process, &mut say),
             Some("process") if is_error => {
                 let failed = Failed { message: fields.string("error"), ..Failed::default() };
@@ -168,6 +168,10 @@ impl LineDecoder for Log {
     fn end(&mut self, sink: &mut dyn Sink) {
         self.track.end(sink);
     }
+}
+
+fn number(text: Option<&str>) -> Option<u64> {
+    text?.parse().ok()
 }
 
 /// Returns process and time, which stand first in every line.

@@ -197,6 +197,7 @@ mod tests {
             place: Place::Whole,
             at: None,
             turn: None,
+            step: None,
             sink: &mut sink,
         };
         Assistant::parse("msg_1", &info).say(steps, &mut say);

@@ -42,7 +42,7 @@ impl DocumentDecoder for StoredObject {
         let created = object.object("time").and_then(|time| time.time("created"));
         let session = object.string("sessionID");
         let run = RunKey::new(AGENT, session.as_deref().unwrap_or(&id));
-        let mut say = Say { run, place: Place::Whole, at: created, turn: None, sink };
+        let mut say = Say { run, place: Place::Whole, at: created, turn: None, step: None, sink };
         if session.is_none() {
             // A session without a message says nothing, so its facts alone make no turn.
             say.mark(Mark::Facts(Facts {

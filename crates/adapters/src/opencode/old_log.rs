@@ -89,7 +89,8 @@ impl LineDecoder for OldLog {
         let text = String::from_utf8_lossy(line);
         let Some(line) = Line::parse(&text) else { return };
         let session = line.value("sessionID").or_else(|| line.value("id")).unwrap_or_default();
-        let mut say = Say { run: RunKey::new(AGENT, session), place, at: Some(at), turn: None, sink };
+        let mut say =
+            Say { run: RunKey::new(AGENT, session), place, at: Some(at), turn: None, step: None, sink };
         match line.value("service") {
             Some("default") if line.value("version").is_some() => self.note_version(line.value("version")),
             _ if !session.starts_with("ses_") => {}
@@ -109,7 +110,12 @@ impl LineDecoder for OldLog {
                 self.track.exit(session, PROCESS, &mut say)
             }
             Some("session.prompt") if line.ends("loop") => {
-                self.track.step(session, PROCESS, line.value("step") == Some("0"), &mut say);
+                self.track.step(
+                    session,
+                    PROCESS,
+                    line.value("step").and_then(|step| step.parse().ok()),
+                    &mut say,
+                );
                 if line.value("step") == Some("0")
                     && let Some(version) = &self.version
                 {

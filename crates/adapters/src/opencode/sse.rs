@@ -62,7 +62,8 @@ impl LineDecoder for Sse {
         let info = properties.object("info");
         let session = properties.string("sessionID").or_else(|| info.as_ref()?.string("sessionID"));
         let (Some(kind), Some(session)) = (record.str("type"), session) else { return };
-        let mut say = Say { run: RunKey::new(AGENT, &*session), place, at: None, turn: None, sink };
+        let mut say =
+            Say { run: RunKey::new(AGENT, &*session), place, at: None, turn: None, step: None, sink };
         let followed = self.followed(&session, &mut say);
         match &*kind {
             "session.created" | "session.updated" => {

@@ -33,8 +33,18 @@ pub(super) struct Stdout {
     /// The message whose parts are coming, with the steps begun and whether one is open.
     open: Option<Open>,
     errors: u64,
-    /// An answer that ends a prompt came last.
-    over: bool,
+    turns: u64,
+    over: Over,
+}
+
+/// What came last, if it may have ended the prompt.
+#[derive(Default, PartialEq, Eq)]
+enum Over {
+    #[default]
+    No,
+    Answered,
+    /// A compaction may follow, which belongs to the same prompt; an answer may belong to the next one.
+    Failed,
 }
 
 struct Open {
@@ -57,7 +67,7 @@ impl LineDecoder for Stdout {
         }
         let Some(session) = record.string("sessionID") else { return };
         let at: Option<DateTime<Utc>> = record.time("timestamp");
-        let mut say = Say { run: RunKey::new(AGENT, &*session), place, at, turn: None, sink };
+        let mut say = Say { run: RunKey::new(AGENT, &*session), place, at, turn: None, step: None, sink };
         if self.session.as_ref() != Some(&session) {
             *self = Self { session: Some(session), ..Self::default() };
             let because = "standard output shows no retry";
@@ -73,8 +83,9 @@ impl LineDecoder for Stdout {
                 attempts: Shown::None,
                 because,
             });
-            say.mark(Mark::TurnStarted { turn: None });
+            self.begin_turn(&mut say);
         }
+        say.turn = Some(self.turn());
         match record.str("type").as_deref() {
             Some("step_start") => self.started(&record, &mut say),
             Some("step_finish") => self.finished(&record, &mut say),
@@ -85,11 +96,23 @@ impl LineDecoder for Stdout {
 }
 
 impl Stdout {
+    /// Only this output knows its turns by such names.
+    fn turn(&self) -> String {
+        format!("#out{}", self.turns)
+    }
+
+    fn begin_turn(&mut self, say: &mut Say<'_>) {
+        self.turns += 1;
+        self.over = Over::No;
+        say.turn = Some(self.turn());
+        say.mark(Mark::TurnStarted { turn: Some(self.turn()) });
+    }
+
     fn started(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
         let Some(message) = record.object("part").and_then(|part| part.string("messageID")) else { return };
         if self.open.as_ref().is_none_or(|open| open.message != message) {
-            if std::mem::take(&mut self.over) {
-                say.mark(Mark::TurnStarted { turn: None });
+            if self.over != Over::No {
+                self.begin_turn(say);
             }
             say.event(ModelRequest::new().request_id(message.clone()).source(Source::Foreground));
             self.open = Some(Open { message, started: 0, in_flight: false });
@@ -115,8 +138,13 @@ impl Stdout {
         let reason = response.stop_reason.clone();
         say.event(response);
         if reason.as_deref().is_some_and(|reason| !matches!(reason, "tool-calls" | "unknown")) {
-            self.over = true;
-            say.mark(Mark::TurnEnded { turn: None, outcome: TurnOutcome::Succeeded, reason, message: None });
+            self.over = Over::Answered;
+            say.mark(Mark::TurnEnded {
+                turn: Some(self.turn()),
+                outcome: TurnOutcome::Succeeded,
+                reason,
+                message: None,
+            });
         }
     }
 
@@ -124,7 +152,8 @@ impl Stdout {
         let Some(error) = record.object("error") else { return };
         let reason = error.string("name");
         if error.is("name", "MessageAbortedError") {
-            say.mark(Mark::TurnEnded { turn: None, outcome: TurnOutcome::Cancelled, reason, message: None });
+            let (turn, outcome) = (Some(self.turn()), TurnOutcome::Cancelled);
+            say.mark(Mark::TurnEnded { turn, outcome, reason, message: None });
             return;
         }
         let (failed, raw) = failure(&error);
@@ -132,6 +161,9 @@ impl Stdout {
         let request = if let Some(open) = self.open.as_ref().filter(|open| open.in_flight) {
             open.message.clone()
         } else {
+            if self.over == Over::Answered {
+                self.begin_turn(say);
+            }
             self.errors += 1;
             let id = format!("#{}", self.errors);
             say.event(ModelRequest::new().request_id(id.clone()).source(Source::Foreground));
@@ -145,9 +177,8 @@ impl Stdout {
         };
         self.open = None;
         say.failure(failed.request_id(request), raw);
-        // A compaction may follow; then it is the same prompt, and the words for its end are those of the last error.
-        say.mark(Mark::TurnEnded { turn: None, outcome: TurnOutcome::Failed, reason, message });
-        self.over = true;
+        say.mark(Mark::TurnEnded { turn: Some(self.turn()), outcome: TurnOutcome::Failed, reason, message });
+        self.over = Over::Failed;
     }
 }
 

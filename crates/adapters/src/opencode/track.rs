@@ -70,6 +70,7 @@ struct Session {
     process: String,
     /// The open turn; only this log knows it by that name.
     turn: Option<String>,
+    step: Option<u64>,
     introduced: bool,
     requests: u64,
     titles: u64,
@@ -105,6 +106,7 @@ impl Track {
             session.turn = None;
         }
         say.turn.clone_from(&session.turn);
+        say.step = session.step;
         if !session.introduced {
             session.introduced = true;
             let because = "the log has a line for each attempt, but its writer may lose the last second";
@@ -143,7 +145,7 @@ impl Track {
     pub(super) fn end(&self, sink: &mut dyn Sink) {
         for (id, session) in &self.sessions {
             let run = RunKey::new(AGENT, id.as_str());
-            let mut say = Say { run, place: Place::Whole, at: None, turn: None, sink };
+            let mut say = Say { run, place: Place::Whole, at: None, turn: None, step: None, sink };
             session.told_until(self.heard.get(&session.process).copied(), &mut say);
         }
     }
@@ -154,10 +156,12 @@ impl Track {
     }
 
     /// The loop of the session goes round: the request before is over.
-    pub(super) fn step(&mut self, id: &str, process: &str, first: bool, say: &mut Say<'_>) {
+    pub(super) fn step(&mut self, id: &str, process: &str, number: Option<u64>, say: &mut Say<'_>) {
         let session = self.session(id, process, say);
         session.close(say);
-        if first {
+        session.step = number.map(|n| n.saturating_add(1));
+        say.step = session.step;
+        if number == Some(0) {
             session.turn = say.at.map(|at| format!("#{}", at.timestamp_millis()));
             say.turn.clone_from(&session.turn);
             say.mark(Mark::TurnStarted { turn: session.turn.clone() });

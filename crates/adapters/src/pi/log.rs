@@ -72,6 +72,7 @@ impl LineDecoder for Log {
                         place,
                         at: record.time("timestamp"),
                         turn: None,
+                        step: None,
                         sink,
                     };
                     self.flush(say);

@@ -72,7 +72,7 @@ impl Session {
             directory: record.string("cwd"),
             ..Facts::default()
         };
-        let mut say = Say { run, place, at: record.time("timestamp"), turn: None, sink };
+        let mut say = Say { run, place, at: record.time("timestamp"), turn: None, step: None, sink };
         say.mark(Mark::Facts(facts));
     }
 
@@ -136,7 +136,7 @@ impl LineDecoder for Session {
         }
         let Some(run) = self.run.clone() else { return };
         let at = record.time("timestamp");
-        let mut say = Say { run, place, at, turn: None, sink };
+        let mut say = Say { run, place, at, turn: None, step: None, sink };
         if at.zip(self.copied_before).is_some_and(|(at, fork)| at < fork) {
             if self.copied == 0 {
                 say.mark(Mark::BlindSpot(
@@ -169,7 +169,14 @@ impl LineDecoder for Session {
 
     fn end(&mut self, sink: &mut dyn Sink) {
         if let Some(run) = self.run.clone() {
-            self.conversation.end(&mut Say { run, place: Place::Whole, at: None, turn: None, sink });
+            self.conversation.end(&mut Say {
+                run,
+                place: Place::Whole,
+                at: None,
+                turn: None,
+                step: None,
+                sink,
+            });
         }
     }
 }

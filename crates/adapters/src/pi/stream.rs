@@ -159,11 +159,17 @@ impl LineDecoder for Stream {
             return;
         }
         match self.run.clone() {
-            Some(run) => self.record(&kind, &record, &mut Say { run, place, at: None, turn: None, sink }),
+            Some(run) => {
+                self.record(&kind, &record, &mut Say { run, place, at: None, turn: None, step: None, sink })
+            }
             None if self.kept.len() < KEPT_LIMIT => {
                 let mut kept = Kept(std::mem::take(&mut self.kept));
                 let run = RunKey::new(self.profile.agent(), "");
-                self.record(&kind, &record, &mut Say { run, place, at: None, turn: None, sink: &mut kept });
+                self.record(
+                    &kind,
+                    &record,
+                    &mut Say { run, place, at: None, turn: None, step: None, sink: &mut kept },
+                );
                 self.kept = kept.0;
             }
             None => sink.gap(place, GapKind::IncompleteRecord),
@@ -172,7 +178,14 @@ impl LineDecoder for Stream {
 
     fn end(&mut self, sink: &mut dyn Sink) {
         if let Some(run) = self.run.clone() {
-            self.conversation.end(&mut Say { run, place: Place::Whole, at: None, turn: None, sink });
+            self.conversation.end(&mut Say {
+                run,
+                place: Place::Whole,
+                at: None,
+                turn: None,
+                step: None,
+                sink,
+            });
         } else if !self.kept.is_empty() {
             sink.gap(Place::Whole, GapKind::IncompleteRecord);
         }
