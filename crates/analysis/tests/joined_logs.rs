@@ -54,12 +54,11 @@ fn database_and_log(told_until: i64, log_requests: &[&str]) -> Run {
     let mut engine = Engine::new();
     let mut database = Source { engine: &mut engine, kind: View::DATABASE, id: 0 };
     database.shows(Shown::None);
-    for (n, request) in ["m1", "m2"].iter().enumerate() {
-        let ms = 1_000 * i64::try_from(n).unwrap();
-        database.event(ms, "u1", ModelRequest::new().request_id(*request));
+    for (ms, request) in [(0, "m1"), (1_000, "m2")] {
+        database.event(ms, "u1", ModelRequest::new().request_id(request));
         database.attempt(ms, "u1", request, 1, None);
-        database.event(ms + 900, "u1", ModelResponse::new().request_id(*request));
-        database.mark(ms + 800, Mark::SentBy { request_id: (*request).to_owned() });
+        database.event(ms + 900, "u1", ModelResponse::new().request_id(request));
+        database.mark(ms + 800, Mark::SentBy { request_id: request.to_owned() });
     }
     let turn = Some("u1".to_owned());
     database
@@ -68,15 +67,13 @@ fn database_and_log(told_until: i64, log_requests: &[&str]) -> Run {
     log.shows(Shown::All);
     log.mark(0, Mark::TailMayBeLost);
     for request in log_requests {
-        log.event(0, "#l", ModelRequest::new().request_id(*request));
+        log.event(0, "#l", ModelRequest::new().request_id(request));
         log.attempt(10, "#l", request, 1, Some(AttemptOutcome::Failed));
         log.attempt(500, "#l", request, 2, None);
     }
     log.mark(told_until, Mark::ToldUntil);
     let sources = BTreeMap::new();
-    let runs = engine.runs(&AsOf { now: at(0), sources: &sources });
-    assert_eq!(runs.len(), 1);
-    runs.into_iter().next().unwrap()
+    engine.runs(&AsOf { now: at(0), sources: &sources }).remove(0)
 }
 
 fn upstream(run: &Run) -> (u64, Option<u64>) {

@@ -107,7 +107,7 @@ impl LineDecoder for OldLog {
                 self.track.created(session, PROCESS, facts, &mut say);
             }
             Some("session.prompt") if line.ends("exiting loop") => {
-                self.track.exit(session, PROCESS, &mut say)
+                self.track.exit(session, PROCESS, &mut say);
             }
             Some("session.prompt") if line.ends("loop") => {
                 self.track.step(

@@ -82,7 +82,7 @@ impl Session {
         match message.str("role").as_deref() {
             Some("system") => self.conversation.system(say),
             Some("user") if message.bool("synthetic") == Some(true) => {
-                self.conversation.advance(message.time("timestamp"), say)
+                self.conversation.advance(message.time("timestamp"), say);
             }
             Some("user") => self.conversation.user(record.string("id"), message.u64("timestamp"), say),
             Some("toolResult") => self.conversation.advance(message.time("timestamp").or(appended), say),

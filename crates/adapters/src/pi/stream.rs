@@ -113,7 +113,7 @@ impl Stream {
                 self.conversation.dropped();
             }
             "agent_settled" if record.bool("aborted") == Some(true) => {
-                self.conversation.cancel(Some("aborted".into()), say)
+                self.conversation.cancel(Some("aborted".into()), say);
             }
             "agent_settled" => self.conversation.settled(say),
             // Only omp's means the end; pi writes one for each attempt.
@@ -160,7 +160,7 @@ impl LineDecoder for Stream {
         }
         match self.run.clone() {
             Some(run) => {
-                self.record(&kind, &record, &mut Say { run, place, at: None, turn: None, step: None, sink })
+                self.record(&kind, &record, &mut Say { run, place, at: None, turn: None, step: None, sink });
             }
             None if self.kept.len() < KEPT_LIMIT => {
                 let mut kept = Kept(std::mem::take(&mut self.kept));
