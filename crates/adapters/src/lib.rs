@@ -100,7 +100,9 @@ pub fn recognize(path: &Path, head: &[u8]) -> Option<Recognized> {
 pub fn may_hold_records(path: &Path) -> bool {
     let name = path.file_name().map(|n| n.to_string_lossy()).unwrap_or_default();
     let extension = path.extension().map(|e| e.to_string_lossy()).unwrap_or_default();
-    matches!(&*extension, "jsonl" | "json" | "log" | "txt" | "db" | "sqlite" | "ndjson" | "toml" | "yml" | "yaml")
-        || name.contains(".jsonl.")
+    matches!(
+        &*extension,
+        "jsonl" | "json" | "log" | "txt" | "db" | "sqlite" | "ndjson" | "toml" | "yml" | "yaml"
+    ) || name.contains(".jsonl.")
         || name.contains(".log.")
 }

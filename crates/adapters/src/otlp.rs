@@ -15,7 +15,10 @@ use crate::{LineDecoder, Reading, Recognized};
 pub(crate) fn recognize(head: &[u8]) -> Option<Recognized> {
     let first = head.split(|b| *b == b'\n').next()?;
     let json = first.first() == Some(&b'{');
-    let looks = json && (holds(first, "\"resourceLogs\"") || holds(first, "\"resourceSpans\"") || holds(first, "\"resourceMetrics\""));
+    let looks = json
+        && (holds(first, "\"resourceLogs\"")
+            || holds(first, "\"resourceSpans\"")
+            || holds(first, "\"resourceMetrics\""));
     looks.then(|| Recognized { agent: None, view: View::OTLP_LOGS, reading: Reading::Lines(Box::new(Otlp)) })
 }
 
@@ -56,11 +59,6 @@ impl Attributes {
     pub(crate) fn status(&self, key: &str) -> Option<u16> {
         self.get(key)?.parse().ok().filter(|n| (100..600).contains(n))
     }
-
-    /// Returns an attribute as a time.
-    pub(crate) fn time(&self, key: &str) -> Option<DateTime<Utc>> {
-        DateTime::parse_from_rfc3339(self.get(key)?).ok().map(|t| t.with_timezone(&Utc))
-    }
 }
 
 /// One log record.
@@ -98,7 +96,10 @@ impl LineDecoder for Otlp {
         for group in each("resourceLogs") {
             let resource = Attributes::of(group.pointer("/resource/attributes"));
             for (scope, record) in members(group, "scopeLogs", "logRecords") {
-                let time = record.get("timeUnixNano").filter(|t| !is_zero(t)).or_else(|| record.get("observedTimeUnixNano"));
+                let time = record
+                    .get("timeUnixNano")
+                    .filter(|t| !is_zero(t))
+                    .or_else(|| record.get("observedTimeUnixNano"));
                 let record = LogRecord {
                     resource: &resource,
                     attributes: Attributes::of(record.get("attributes")),
@@ -112,10 +113,15 @@ impl LineDecoder for Otlp {
         for group in each("resourceSpans") {
             let resource = Attributes::of(group.pointer("/resource/attributes"));
             for (scope, span) in members(group, "scopeSpans", "spans") {
-                let events = span.get("events").and_then(Value::as_array).into_iter().flatten().map(|event| {
-                    let name = event.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-                    (name, event.get("timeUnixNano").and_then(nanos), Attributes::of(event.get("attributes")))
-                });
+                let events =
+                    span.get("events").and_then(Value::as_array).into_iter().flatten().map(|event| {
+                        let name = event.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+                        (
+                            name,
+                            event.get("timeUnixNano").and_then(nanos),
+                            Attributes::of(event.get("attributes")),
+                        )
+                    });
                 let span = Span {
                     resource: &resource,
                     name: Cow::Borrowed(span.get("name").and_then(Value::as_str).unwrap_or_default()),
@@ -134,7 +140,11 @@ impl LineDecoder for Otlp {
 }
 
 /// Iterates over the records of all scopes of a resource, with the scope's name.
-fn members<'a>(group: &'a Value, scopes: &'a str, records: &'a str) -> impl Iterator<Item = (&'a str, &'a Value)> {
+fn members<'a>(
+    group: &'a Value,
+    scopes: &'a str,
+    records: &'a str,
+) -> impl Iterator<Item = (&'a str, &'a Value)> {
     group.get(scopes).and_then(Value::as_array).into_iter().flatten().flat_map(move |scope| {
         let name = scope.pointer("/scope/name").and_then(Value::as_str).unwrap_or_default();
         scope.get(records).and_then(Value::as_array).into_iter().flatten().map(move |record| (name, record))

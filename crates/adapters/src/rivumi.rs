@@ -6,8 +6,8 @@
 use std::path::Path;
 
 use retryscope_events::{
-    Body, Candidate, DelaySource, Event, Layer, ModelFailed, ModelFallback, ModelRequest, ModelResponse, ModelRetry,
-    Source, Usage,
+    Body, Candidate, DelaySource, Event, Layer, ModelFailed, ModelFallback, ModelRequest, ModelResponse,
+    ModelRetry, Source, Usage,
 };
 use retryscope_record::{Facts, GapKind, Item, Mark, Place, RunKey, Shown, Sink, TurnOutcome, View};
 use serde_json::Value;
@@ -33,13 +33,17 @@ fn recognize(path: &Path, head: &[u8]) -> Option<Recognized> {
         let reading = Reading::Document(Box::new(ResultFile));
         return Some(Recognized { agent: Some(AGENT), view: View::RESULT, reading });
     }
-    let first = head.split(|b| *b == b'\n').filter_map(Object::parse).next()?;
-    let ours = first.raw("event_type").is_some() && first.raw("sequence").is_some() && first.raw("task_id").is_some();
+    let first = head.split(|b| *b == b'\n').find_map(Object::parse)?;
+    let ours = first.raw("event_type").is_some()
+        && first.raw("sequence").is_some()
+        && first.raw("task_id").is_some();
     let task_id_is_there = first.members().any(|(name, _)| name == "task_id");
-    (ours || task_id_is_there && first.raw("event_type").is_some() && first.raw("sequence").is_some()).then(|| {
-        let reading = Reading::Lines(Box::new(Log::default()));
-        Recognized { agent: Some(AGENT), view: View::EVENTS, reading }
-    })
+    (ours || task_id_is_there && first.raw("event_type").is_some() && first.raw("sequence").is_some()).then(
+        || {
+            let reading = Reading::Lines(Box::new(Log::default()));
+            Recognized { agent: Some(AGENT), view: View::EVENTS, reading }
+        },
+    )
 }
 
 /// State of one log.
@@ -114,23 +118,43 @@ impl Log {
                 retry.delay_source = delay_source(data.u64("attempt"), delay_ms);
                 retry.status = error.as_deref().and_then(status_in);
                 retry.message = error;
+                self.generation(said, data.u64("attempt"), delay_ms, sink);
                 retry.candidate = Some(self.named(data));
                 self.cancelled_in_wait = said.record.time("created_at").zip(delay_ms);
                 self.emit(said, retry, sink);
             }
             "model.fallback" => {
-                let from = Candidate { provider: data.string("from_provider"), model: data.string("from_model"), ..Candidate::default() };
-                let to = Candidate { provider: data.string("to_provider"), model: data.string("to_model"), ..Candidate::default() };
-                let codes: Vec<Option<Value>> =
-                    data.raw("failure_codes").and_then(|raw| serde_json::from_str(raw).ok()).unwrap_or_default();
+                let from = Candidate {
+                    provider: data.string("from_provider"),
+                    model: data.string("from_model"),
+                    ..Candidate::default()
+                };
+                let to = Candidate {
+                    provider: data.string("to_provider"),
+                    model: data.string("to_model"),
+                    ..Candidate::default()
+                };
+                let codes: Vec<Option<Value>> = data
+                    .raw("failure_codes")
+                    .and_then(|raw| serde_json::from_str(raw).ok())
+                    .unwrap_or_default();
                 self.current = to.clone();
                 self.cancelled_in_wait = None;
                 // The candidate that comes decides about hidden layers from here on.
-                self.emit(said, ModelFallback::new().request_id(self.request_id()).from(from).to(to.clone()).failures(codes), sink);
+                self.emit(
+                    said,
+                    ModelFallback::new()
+                        .request_id(self.request_id())
+                        .from(from)
+                        .to(to.clone())
+                        .failures(codes),
+                    sink,
+                );
                 self.api(said, &to, sink);
             }
             "model.completed" | "role_lane.completed" | "loop.wind_down_completed" => {
-                let mut response = ModelResponse::new().request_id(self.request_id()).candidate(self.current.clone());
+                let mut response =
+                    ModelResponse::new().request_id(self.request_id()).candidate(self.current.clone());
                 response.stop_reason = data.string("finish_reason");
                 response.usage = data.object("usage").map(|usage| usage_of(&usage));
                 self.close(said, response, sink);
@@ -144,18 +168,23 @@ impl Log {
                 self.close(said, failed, sink);
             }
             "role_lane.requested" => {
-                let candidate = Candidate { provider: data.string("provider"), model: data.string("model"), ..Candidate::default() };
+                let candidate = Candidate {
+                    provider: data.string("provider"),
+                    model: data.string("model"),
+                    ..Candidate::default()
+                };
                 self.request(said, Source::Background, "review", candidate, sink);
             }
-            "loop.wind_down_started" => self.request(said, Source::Foreground, "wind_down", self.current.clone(), sink),
-            "run.error" => {
-                // An exception that the provider adapters do not catch; it ends the run without `model.failed`.
-                if self.open_request {
-                    let mut failed = ModelFailed::new().request_id(self.request_id()).candidate(self.current.clone());
-                    failed.code = data.string("error_type");
-                    failed.message = data.string("error");
-                    self.close(said, failed, sink);
-                }
+            "loop.wind_down_started" => {
+                self.request(said, Source::Foreground, "wind_down", self.current.clone(), sink);
+            }
+            // An exception that the provider adapters do not catch; it ends the run without `model.failed`.
+            "run.error" if self.open_request => {
+                let mut failed =
+                    ModelFailed::new().request_id(self.request_id()).candidate(self.current.clone());
+                failed.code = data.string("error_type");
+                failed.message = data.string("error");
+                self.close(said, failed, sink);
             }
             "run.completed" | "run.failed" | "run.cancelled" => self.finish(said, sink),
             _ => {}
@@ -163,8 +192,11 @@ impl Log {
     }
 
     fn begin(&mut self, said: &Said<'_>, sink: &mut dyn Sink) {
-        self.primary =
-            Candidate { provider: said.data.string("provider"), model: said.data.string("model"), ..Candidate::default() };
+        self.primary = Candidate {
+            provider: said.data.string("provider"),
+            model: said.data.string("model"),
+            ..Candidate::default()
+        };
         self.current = self.primary.clone();
         // A resumed session goes on with its turn; a continued one is a new prompt.
         if said.kind != "session.resumed" {
@@ -189,12 +221,27 @@ impl Log {
         );
     }
 
-    fn request(&mut self, said: &Said<'_>, source: Source, purpose: &str, candidate: Candidate, sink: &mut dyn Sink) {
+    fn request(
+        &mut self,
+        said: &Said<'_>,
+        source: Source,
+        purpose: &str,
+        candidate: Candidate,
+        sink: &mut dyn Sink,
+    ) {
         self.open_request = true;
         self.requests += 1;
         self.cancelled_in_wait = None;
         self.api(said, &candidate, sink);
-        self.emit(said, ModelRequest::new().request_id(self.request_id()).source(source).purpose(purpose).candidate(candidate), sink);
+        self.emit(
+            said,
+            ModelRequest::new()
+                .request_id(self.request_id())
+                .source(source)
+                .purpose(purpose)
+                .candidate(candidate),
+            sink,
+        );
     }
 
     fn close(&mut self, said: &Said<'_>, body: impl Into<Body>, sink: &mut dyn Sink) {
@@ -230,6 +277,13 @@ impl Log {
         self.mark(said, Mark::TurnEnded { turn, outcome, reason, message: None }, sink);
     }
 
+    /// The older generation waits exactly 1 and 2 s; the newer one has jitter, and more than two retries.
+    fn generation(&self, said: &Said<'_>, attempt: Option<u64>, delay_ms: Option<u64>, sink: &mut dyn Sink) {
+        let exact = matches!((attempt, delay_ms), (Some(1), Some(1_000)) | (Some(2), Some(2_000)));
+        let policy_version = Some(if exact { "1" } else { "2" }.to_owned());
+        self.mark(said, Mark::Facts(Facts { policy_version, ..Facts::default() }), sink);
+    }
+
     fn request_id(&self) -> String {
         format!("#{}", self.requests)
     }
@@ -243,7 +297,10 @@ impl Log {
     }
 
     fn named(&self, data: &Object<'_>) -> Candidate {
-        Candidate { provider: data.string("provider").or_else(|| self.current.provider.clone()), ..self.current.clone() }
+        Candidate {
+            provider: data.string("provider").or_else(|| self.current.provider.clone()),
+            ..self.current.clone()
+        }
     }
 
     fn emit(&self, said: &Said<'_>, body: impl Into<Body>, sink: &mut dyn Sink) {
@@ -255,6 +312,7 @@ impl Log {
         sink.item(said.place, Item::Event(Box::new(event), None));
     }
 
+    #[expect(clippy::unused_self, reason = "reads like `emit` beside it")]
     fn mark(&self, said: &Said<'_>, mark: Mark, sink: &mut dyn Sink) {
         sink.item(said.place, Item::Mark { run: said.run.clone(), at: said.record.time("created_at"), mark });
     }

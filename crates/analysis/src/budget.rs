@@ -69,10 +69,13 @@ pub struct BudgetState {
     pub allows_retry: bool,
 }
 
+/// Upstream requests and retries by minute since 1970.
+type Minutes = BTreeMap<i64, (u64, u64)>;
+
 /// Requests and retries by minute; minutes older than the longest window are dropped.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Budget {
-    scopes: Vec<(Scope, BTreeMap<i64, (u64, u64)>)>,
+    scopes: Vec<(Scope, Minutes)>,
 }
 
 impl Budget {
@@ -90,7 +93,9 @@ impl Budget {
 
     /// Drops what no window can reach any more.
     pub fn forget_before(&mut self, now: DateTime<Utc>) {
-        let oldest = (now - TimeDelta::minutes(WINDOWS.iter().map(|(_, m)| *m).max().unwrap_or(0) + 1)).timestamp().div_euclid(60);
+        let oldest = (now - TimeDelta::minutes(WINDOWS.iter().map(|(_, m)| *m).max().unwrap_or(0) + 1))
+            .timestamp()
+            .div_euclid(60);
         for (_, minutes) in &mut self.scopes {
             *minutes = minutes.split_off(&oldest);
         }
@@ -102,7 +107,9 @@ impl Budget {
         let this = now.timestamp().div_euclid(60);
         for (scope, minutes) in &self.scopes {
             for (window, length) in WINDOWS {
-                let sums = minutes.range(this - length + 1..=this).fold((0, 0), |(u, r), (_, (du, dr))| (u + du, r + dr));
+                let sums = minutes
+                    .range(this - length + 1..=this)
+                    .fold((0, 0), |(u, r), (_, (du, dr))| (u + du, r + dr));
                 states.push(state(scope.clone(), window, sums, policy));
             }
         }
@@ -111,9 +118,16 @@ impl Budget {
     }
 }
 
-fn state(scope: Scope, window: &'static str, (upstream, retries): (u64, u64), policy: BudgetPolicy) -> BudgetState {
+fn state(
+    scope: Scope,
+    window: &'static str,
+    (upstream, retries): (u64, u64),
+    policy: BudgetPolicy,
+) -> BudgetState {
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-    let over = |retries: u64, upstream: u64| retries as f64 > (policy.floor as f64).max(policy.limit * upstream as f64);
+    let over = |retries: u64, upstream: u64| {
+        retries as f64 > (policy.floor as f64).max(policy.limit * upstream as f64)
+    };
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
     let ratio = if upstream == 0 { 0.0 } else { retries as f64 / upstream as f64 };
     BudgetState {

@@ -5,6 +5,8 @@
 
 use retryscope_events::{AttemptOutcome, Source};
 
+use retryscope_taxonomy::Class;
+
 use crate::judge::{Failure, Said, judge};
 use crate::run::{Attempt, Cause, LogicalRequest};
 use crate::view::End;
@@ -19,7 +21,7 @@ pub(crate) fn cause_of(requests: &[LogicalRequest], end: Option<&End>) -> Option
         .find(|r| !r.outcome.is_ok() && r.attempts.iter().any(|a| failed(&a)));
     if let Some(request) = request {
         let speaks = |a: &&Attempt| {
-            a.failure.as_ref().is_some_and(|f| !matches!(f.class.as_str(), "unknown" | "cancelled"))
+            a.failure.as_ref().is_some_and(|f| !matches!(f.class, Class::Unknown | Class::Cancelled))
         };
         let attempt = request
             .attempts
@@ -37,5 +39,13 @@ pub(crate) fn cause_of(requests: &[LogicalRequest], end: Option<&End>) -> Option
     let end = end?;
     let message = end.message.as_deref()?;
     let failure: Failure = judge(&Said { message: Some(message), at: end.at, ..Said::default() });
-    Some(Cause { failure, candidate: requests.last().and_then(|r| r.attempts.last()).map(|a| a.candidate.clone()).unwrap_or_default(), evidence: vec![end.origin] })
+    Some(Cause {
+        failure,
+        candidate: requests
+            .last()
+            .and_then(|r| r.attempts.last())
+            .map(|a| a.candidate.clone())
+            .unwrap_or_default(),
+        evidence: vec![end.origin],
+    })
 }

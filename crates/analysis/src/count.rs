@@ -136,7 +136,8 @@ impl Count {
     pub fn intersect(&self, other: &Count) -> Self {
         let bound = self.bound.intersect(other.bound);
         let better = |a: &Count, b: &Count| {
-            (b.bound == bound && a.bound != bound) || (a.bound == bound) == (b.bound == bound) && b.evidence < a.evidence
+            (b.bound == bound && a.bound != bound)
+                || (a.bound == bound) == (b.bound == bound) && b.evidence < a.evidence
         };
         let from = if better(self, other) { other } else { self };
         let evidence = if bound.is_exact() || from.bound == bound {
@@ -145,7 +146,11 @@ impl Count {
         } else {
             self.evidence.min(other.evidence).max(Evidence::Derived)
         };
-        let evidence = if evidence == Evidence::NotVisible && bound.max.is_some() { Evidence::Inferred } else { evidence };
+        let evidence = if evidence == Evidence::NotVisible && bound.max.is_some() {
+            Evidence::Inferred
+        } else {
+            evidence
+        };
         Self { bound, evidence, basis: from.basis.clone() }
     }
 }
@@ -175,10 +180,17 @@ impl Counts {
         failed_attempts: Count::ZERO,
     };
 
-    /// Adds count by count.
+    /// Adds count by count. Where a part is not visible but retries were seen in another, the sum is a lower bound that
+    /// tells something.
     #[must_use]
     pub fn plus(&self, other: &Counts) -> Self {
-        self.zip(other, Count::plus)
+        let mut sum = self.zip(other, Count::plus);
+        if sum.retries.bound.min > 0 {
+            for count in [&mut sum.upstream_requests, &mut sum.retries, &mut sum.failed_attempts] {
+                count.evidence = count.evidence.min(Evidence::Inferred);
+            }
+        }
+        sum
     }
 
     /// Intersects count by count.
@@ -218,7 +230,8 @@ impl Counts {
             return None;
         }
         #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-        let ratio = |retries: u64, upstream: u64| if upstream == 0 { 0.0 } else { retries as f64 / upstream as f64 };
+        let ratio =
+            |retries: u64, upstream: u64| if upstream == 0 { 0.0 } else { retries as f64 / upstream as f64 };
         let (upstream, retries) = (self.upstream_requests.bound, self.retries.bound);
         if upstream.min == 0 {
             return None;

@@ -72,7 +72,9 @@ impl Engine {
                     self.duplicates += 1;
                 }
             }
-            Item::Mark { run, at, mark } => self.view(run.clone(), kind, origin.source).mark(origin, *at, mark),
+            Item::Mark { run, at, mark } => {
+                self.view(run.clone(), kind, origin.source).mark(origin, *at, mark);
+            }
         }
     }
 
@@ -111,5 +113,8 @@ impl Engine {
 }
 
 fn parts(views: &BTreeMap<SourceKey, ViewOfRun>) -> Vec<Part<'_>> {
-    views.iter().map(|(key, view)| Part { source: key.first, kind: key.kind, view: Cow::Borrowed(view) }).collect()
+    views
+        .iter()
+        .map(|(key, view)| Part { source: key.first, kind: key.kind, view: Cow::Borrowed(view) })
+        .collect()
 }

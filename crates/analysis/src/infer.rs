@@ -28,7 +28,11 @@ impl<'a> Inference<'a> {
             Some(policy) => vec![policy],
             None => policy::by_agent(agent).iter().collect(),
         };
-        Self { agent, policies, settings: settings.map_or_else(|| Cow::Owned(Settings::default()), Cow::Borrowed) }
+        Self {
+            agent,
+            policies,
+            settings: settings.map_or_else(|| Cow::Owned(Settings::default()), Cow::Borrowed),
+        }
     }
 
     /// Returns the view with the hidden sends of each attempt filled in; borrowed where nothing is hidden.

@@ -75,7 +75,9 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
     for (index, turn) in turns.iter_mut().enumerate() {
         turn.number = index + 1;
     }
-    if let (Some(turn), Some((reason, message))) = (turns.last_mut(), parts.iter().find_map(|p| p.view.explained.as_ref())) {
+    if let (Some(turn), Some((reason, message))) =
+        (turns.last_mut(), parts.iter().find_map(|p| p.view.explained.as_ref()))
+    {
         turn.terminal_reason = turn.terminal_reason.take().or_else(|| reason.clone());
         turn.error.get_or_insert_with(|| message.clone());
     }
@@ -95,10 +97,13 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
     let mut blind_spots: BTreeSet<String> =
         parts.iter().flat_map(|p| p.view.blind_spots.iter().cloned()).collect();
     if !counts.upstream_requests.bound.is_exact() {
-        let reasons = parts.iter().filter(|p| p.view.foreground.attempts < Shown::All && !p.view.because.is_empty());
+        let reasons =
+            parts.iter().filter(|p| p.view.foreground.attempts < Shown::All && !p.view.because.is_empty());
         blind_spots.extend(reasons.map(|p| p.view.because.clone()));
         if parts.iter().any(|p| p.view.tail_may_be_lost) {
-            blind_spots.insert("the last records of one log may be missing: its writer ends without flushing".into());
+            blind_spots.insert(
+                "the last records of one log may be missing: its writer ends without flushing".into(),
+            );
         }
     }
     if left_out > 0 {
@@ -108,7 +113,10 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
     }
     let outcome = turns.last().map_or(RunOutcome::Unknown, |t| t.outcome);
     let told = parts.iter().flat_map(|p| p.view.settings.iter().cloned());
-    let read = settings.into_iter().flat_map(|s| s.entries()).map(|s| (s.name.clone(), s.value.to_string()));
+    let read = settings
+        .into_iter()
+        .flat_map(retryscope_policy::Settings::entries)
+        .map(|s| (s.name.clone(), s.value.to_string()));
     let settings: Vec<(String, String)> = read.chain(told).collect();
     let mut sources: Vec<SourceId> = parts.iter().map(|p| p.source).collect();
     sources.sort_unstable();
@@ -201,7 +209,8 @@ fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_
     let counts = counts_of(group, Source::Foreground);
     let background_counts = counts_of(group, Source::Background);
     let requests = requests_of(group);
-    let time = time_of(&requests, started_at, ended_at);
+    let is_over = any_end.is_some();
+    let time = time_of(&requests, started_at, ended_at, is_over);
     let cause = (outcome == RunOutcome::Failed).then(|| cause_of(&requests, any_end)).flatten();
     let reason = group.iter().find_map(|(_, t)| t.end.as_ref().and_then(|e| e.reason.clone()));
     let error = group.iter().find_map(|(_, t)| t.end.as_ref().and_then(|e| e.message.clone()));
@@ -277,7 +286,9 @@ fn joined_by_id(group: &Joined<'_>, source: Source) -> Option<Counts> {
         }
     }
     let sum = by_id.values().fold(Counts::ZERO, |a, (counts, told)| a.plus(&told.at_least(counts)));
-    let settled = views.iter().any(|(part, turn)| is_settled(part, turn, group) && visibility(part, source).0 == Shown::All);
+    let settled = views
+        .iter()
+        .any(|(part, turn)| is_settled(part, turn, group) && visibility(part, source).0 == Shown::All);
     Some(if settled { sum } else { opened(sum) })
 }
 
@@ -446,7 +457,7 @@ fn requests_of(group: &Joined<'_>) -> Vec<LogicalRequest> {
     let told = |(part, turn): &&(&Part<'_>, &TurnView)| {
         let attempts: usize = turn.requests.iter().map(|r| r.attempts.len()).sum();
         let known = |a: &&Attempt| match (&a.failure, a.outcome) {
-            (Some(failure), _) => failure.class != "unknown",
+            (Some(failure), _) => !failure.says_nothing(),
             (None, outcome) => outcome == Some(AttemptOutcome::Ok),
         };
         let details = turn.requests.iter().flat_map(|r| &r.attempts).filter(known).count();
@@ -521,9 +532,9 @@ fn enrich(attempt: &mut Attempt, other: &Attempt) {
         own.retry_after_ms = own.retry_after_ms.or(theirs.retry_after_ms);
         own.reset_at = own.reset_at.or(theirs.reset_at);
         own.status = own.status.or(theirs.status);
-        if own.class == "unknown" && theirs.class != "unknown" {
-            own.class.clone_from(&theirs.class);
-            own.reason.clone_from(&theirs.reason);
+        if own.says_nothing() && !theirs.says_nothing() {
+            own.class = theirs.class;
+            own.reason = theirs.reason;
             own.retryable = theirs.retryable;
         }
     }
@@ -549,12 +560,21 @@ fn time_of(
     requests: &[LogicalRequest],
     started_at: Option<DateTime<Utc>>,
     ended_at: Option<DateTime<Utc>>,
+    is_over: bool,
 ) -> Time {
     let span = |a: DateTime<Utc>, b: DateTime<Utc>| u64::try_from((b - a).num_milliseconds()).ok();
-    let mut time = Time { wall_ms: started_at.zip(ended_at).and_then(|(a, b)| span(a, b)), ..Time::default() };
+    let last_origin = requests.last().and_then(|r| r.attempts.last()).map(|a| a.origin);
+    let mut time =
+        Time { wall_ms: started_at.zip(ended_at).and_then(|(a, b)| span(a, b)), ..Time::default() };
     for attempt in requests.iter().flat_map(|r| &r.attempts) {
-        // The real wait where times tell it, else the planned one.
-        let wait = attempt.waited_ms.or(attempt.delay_ms);
+        // The real wait where times tell it, else the planned one. Where the log just stops, a wait that was planned last
+        // is known only up to its last line.
+        let open = attempt.ended_at.zip(ended_at).filter(|_| !is_over && Some(attempt.origin) == last_origin);
+        let planned = attempt.delay_ms.map(|delay| match open {
+            Some((from, to)) => delay.min(span(from, to).unwrap_or(0)),
+            None => delay,
+        });
+        let wait = attempt.waited_ms.or(planned);
         let failed = (attempt.outcome == Some(AttemptOutcome::Failed))
             .then(|| attempt.started_at.zip(attempt.ended_at).and_then(|(a, b)| span(a, b)))
             .flatten();

@@ -1,15 +1,22 @@
-//! From the raw failure a source holds to a classified one.
+//! From the raw failure that a source holds to a classified one. Only here is anything classified.
+//!
+//! A class that the writer of an event stated is used only where there is neither status nor text to judge. Texts are
+//! redacted and bounded before they are kept; headers and bodies are used and dropped.
+
 use chrono::{DateTime, Utc};
 use retryscope_record::RawFailure;
+use retryscope_taxonomy::{self as taxonomy, Class, Reason};
 use serde::{Deserialize, Serialize};
 
+use crate::redact::redact;
+
 /// A failed attempt's error, classified.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
     /// Failure class.
-    pub class: String,
+    pub class: Class,
     /// Reason within the class.
-    pub reason: String,
+    pub reason: Reason,
     /// Whether a retry inside the run can help.
     pub retryable: bool,
     /// HTTP status; `None` without an answer or where the log lost it.
@@ -24,6 +31,15 @@ pub struct Failure {
     pub reset_at: Option<DateTime<Utc>>,
     /// The provider's request id.
     pub upstream_request_id: Option<String>,
+    /// The row of the taxonomy that decided, for example `anthropic/overloaded`.
+    pub rule: String,
+}
+
+impl Failure {
+    /// Returns whether nothing is known of it but that it happened.
+    pub fn says_nothing(&self) -> bool {
+        self.class == Class::Unknown
+    }
 }
 
 /// What a source says of a failure.
@@ -45,24 +61,46 @@ pub(crate) struct Said<'a> {
 
 /// Classifies.
 pub(crate) fn judge(said: &Said<'_>) -> Failure {
-    let status = said.status;
-    let (class, reason, retryable) = match status {
-        Some(429) => ("throttled", "rate_limit", true),
-        Some(401 | 403) => ("auth", "invalid_key", false),
-        Some(400..=499) => ("invalid_request", "bad_request", false),
-        Some(500..=599) => ("transient", "server_error", true),
-        _ => ("unknown", "no_detail", false),
+    let headers: Vec<(&str, &str)> = said
+        .raw
+        .into_iter()
+        .flat_map(|raw| &raw.headers)
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    // A code without any other text is the text: `rate_limit_error`, `ECONNRESET`.
+    let message = said.message.or(said.code);
+    let judged = taxonomy::classify(&taxonomy::Failure {
+        provider: said.provider,
+        status: said.status,
+        headers: &headers,
+        body: said.raw.and_then(|raw| raw.body.as_deref()),
+        message,
+        now: said.at,
+    });
+    let mut failure = Failure {
+        class: judged.class,
+        reason: judged.reason,
+        retryable: judged.retryable,
+        status: said.status,
+        code: said.code.map(redact),
+        message: said.message.map(redact),
+        retry_after_ms: said.retry_after_ms.or(judged.retry_after_ms),
+        reset_at: said.reset_at.or(judged.reset_at),
+        upstream_request_id: said.upstream_request_id.map(redact),
+        rule: judged.rule.to_owned(),
     };
-    let _ = (said.provider, said.class, said.reason, said.retryable, said.raw, said.at);
-    Failure {
-        class: class.into(),
-        reason: reason.into(),
-        retryable,
-        status,
-        code: said.code.map(str::to_owned),
-        message: said.message.map(str::to_owned),
-        retry_after_ms: said.retry_after_ms,
-        reset_at: said.reset_at,
-        upstream_request_id: said.upstream_request_id.map(str::to_owned),
+    let nothing_to_judge = said.status.is_none() && message.is_none();
+    if let (true, Some(class)) =
+        (nothing_to_judge || failure.says_nothing(), said.class.and_then(|c| c.parse::<Class>().ok()))
+    {
+        failure.class = class;
+        let reason = said
+            .reason
+            .and_then(|reason| reason.parse::<Reason>().ok())
+            .filter(|r| class.reasons().contains(r));
+        failure.reason = reason.or_else(|| class.reasons().first().copied()).unwrap_or(failure.reason);
+        failure.retryable = said.retryable.unwrap_or_else(|| class.is_retryable());
+        "stated by the log".clone_into(&mut failure.rule);
     }
+    failure
 }

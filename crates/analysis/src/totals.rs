@@ -44,7 +44,7 @@ pub enum Metric {
 }
 
 /// Labels of a series, in the order of the metric table.
-pub type Labels = Vec<(&'static str, Arc<str>)>;
+pub(crate) type Labels = Vec<(&'static str, Arc<str>)>;
 
 /// Events older than this when they are read are `late`.
 pub const LATE_AFTER: TimeDelta = TimeDelta::minutes(10);
@@ -53,7 +53,8 @@ pub const LATE_AFTER: TimeDelta = TimeDelta::minutes(10);
 pub const ATTEMPT_BUCKETS: &[u64] = &[1, 2, 3, 5, 11, 30, 132];
 
 /// Upper bounds of the delay histogram, in ms: 0.1 s to 10 min, close around usual Retry-After values.
-pub const DELAY_BUCKETS: &[u64] = &[100, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 60_000, 120_000, 300_000, 600_000];
+pub const DELAY_BUCKETS: &[u64] =
+    &[100, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 60_000, 120_000, 300_000, 600_000];
 
 /// One thing that a run adds: `n` to a series, at a time.
 #[derive(Debug, Clone, PartialEq)]
@@ -129,7 +130,11 @@ impl Totals {
         for sample in samples(run) {
             let series = Series {
                 metric: sample.metric,
-                labels: sample.labels.iter().map(|(name, value)| ((*name).to_owned(), self.seen.fold(name, value))).collect(),
+                labels: sample
+                    .labels
+                    .iter()
+                    .map(|(name, value)| ((*name).to_owned(), self.seen.fold(name, value)))
+                    .collect(),
             };
             by_series.entry(series).or_default().push(sample);
         }
@@ -214,10 +219,15 @@ impl Totals {
             series.labels.insert("arrival".into(), if late { "late".into() } else { "live".into() });
         }
         if let (Metric::UpstreamRequests, Some(at)) = (series.metric, sample.at) {
-            let label = |name: &str| series.labels.get(name).map(|v| v.to_string()).unwrap_or_default();
+            let label = |name: &str| {
+                series.labels.get(name).map(std::string::ToString::to_string).unwrap_or_default()
+            };
             let retries = if label("kind") == "retry" { n } else { 0 };
-            let scopes =
-                [Scope::global(), Scope::of("provider", &label("provider")), Scope::of("agent", &label("agent"))];
+            let scopes = [
+                Scope::global(),
+                Scope::of("provider", &label("provider")),
+                Scope::of("agent", &label("agent")),
+            ];
             for scope in &scopes {
                 self.budget.add(scope, at, n, retries);
             }
@@ -240,7 +250,11 @@ impl Totals {
 fn has_arrival(metric: Metric) -> bool {
     matches!(
         metric,
-        Metric::LogicalRequests | Metric::UpstreamRequests | Metric::Retries | Metric::RequestOutcomes | Metric::AttemptFailures
+        Metric::LogicalRequests
+            | Metric::UpstreamRequests
+            | Metric::Retries
+            | Metric::RequestOutcomes
+            | Metric::AttemptFailures
     )
 }
 
@@ -313,7 +327,12 @@ fn of_request(run: &Run, turn: &Turn, request: &LogicalRequest, out: &mut Vec<Sa
         let upstream = |kind: AttemptKind, n: u64, out: &mut Vec<Sample>| {
             if n > 0 {
                 let more = [("kind", kind.as_str()), ("source", source), ("visibility", visibility)];
-                out.push(Sample { metric: Metric::UpstreamRequests, labels: with(base(run, Some(attempt)), &more), at, n });
+                out.push(Sample {
+                    metric: Metric::UpstreamRequests,
+                    labels: with(base(run, Some(attempt)), &more),
+                    at,
+                    n,
+                });
             }
         };
         upstream(attempt.kind, sends.min(1), out);
@@ -324,7 +343,12 @@ fn of_request(run: &Run, turn: &Turn, request: &LogicalRequest, out: &mut Vec<Sa
     if let Some(missing) = request.upstream.bound.min.checked_sub(counted).filter(|n| *n > 0) {
         let kind = if counted == 0 { AttemptKind::Original } else { AttemptKind::Retry };
         let more = [("kind", kind.as_str()), ("source", source), ("visibility", visibility)];
-        out.push(Sample { metric: Metric::UpstreamRequests, labels: with(base(run, first), &more), at: started, n: missing });
+        out.push(Sample {
+            metric: Metric::UpstreamRequests,
+            labels: with(base(run, first), &more),
+            at: started,
+            n: missing,
+        });
     }
     retries(run, request, out);
     if request.outcome != RequestOutcome::Open {
@@ -332,7 +356,12 @@ fn of_request(run: &Run, turn: &Turn, request: &LogicalRequest, out: &mut Vec<Sa
         let labels = with(base(run, request.attempts.last()), &[("outcome", request.outcome.as_str())]);
         out.push(Sample { metric: Metric::RequestOutcomes, labels, at: ended, n: 1 });
         let labels = narrow(run, first);
-        out.push(Sample { metric: Metric::AttemptsPerRequest, labels, at: ended, n: request.upstream.bound.min });
+        out.push(Sample {
+            metric: Metric::AttemptsPerRequest,
+            labels,
+            at: ended,
+            n: request.upstream.bound.min,
+        });
     }
 }
 
@@ -345,7 +374,11 @@ fn retries(run: &Run, request: &LogicalRequest, out: &mut Vec<Sample>) {
         let mut retry = |layer: &str, n: u64, at: Option<DateTime<Utc>>| {
             if n > 0 {
                 let mut labels = base(run, Some(attempt));
-                labels.extend([("layer", layer.into()), ("class", class.clone()), ("reason", reason.clone())]);
+                labels.extend([
+                    ("layer", layer.into()),
+                    ("class", class.clone()),
+                    ("reason", reason.clone()),
+                ]);
                 out.push(Sample { metric: Metric::Retries, labels, at, n });
             }
         };
@@ -356,8 +389,18 @@ fn retries(run: &Run, request: &LogicalRequest, out: &mut Vec<Sample>) {
             retry(layer, next.sends.min.min(1), at);
         }
         if let Some(wait) = attempt.waited_ms.or(attempt.delay_ms) {
-            out.push(Sample { metric: Metric::RetryDelay, labels: narrow(run, Some(attempt)), at: attempt.ended_at, n: wait });
-            out.push(Sample { metric: Metric::Waiting, labels: base(run, Some(attempt)), at: attempt.ended_at, n: wait });
+            out.push(Sample {
+                metric: Metric::RetryDelay,
+                labels: narrow(run, Some(attempt)),
+                at: attempt.ended_at,
+                n: wait,
+            });
+            out.push(Sample {
+                metric: Metric::Waiting,
+                labels: base(run, Some(attempt)),
+                at: attempt.ended_at,
+                n: wait,
+            });
         }
         if let Some(verdict) = verdict(attempt, next) {
             let mut labels = narrow(run, Some(attempt));
@@ -392,10 +435,19 @@ fn of_attempt(run: &Run, attempt: &Attempt, at: Option<DateTime<Utc>>, out: &mut
         return;
     }
     let (class, reason) = class_of(attempt);
-    let status = attempt.failure.as_ref().and_then(|f| f.status).map_or_else(|| "none".into(), |s| s.to_string().into());
+    let status = attempt
+        .failure
+        .as_ref()
+        .and_then(|f| f.status)
+        .map_or_else(|| "none".into(), |s| s.to_string().into());
     let mut labels = base(run, Some(attempt));
     labels.extend([("class", class), ("reason", reason), ("status", status)]);
-    out.push(Sample { metric: Metric::AttemptFailures, labels, at: attempt.ended_at.or(at), n: attempt.sends.min });
+    out.push(Sample {
+        metric: Metric::AttemptFailures,
+        labels,
+        at: attempt.ended_at.or(at),
+        n: attempt.sends.min,
+    });
 }
 
 /// How the provider's stated wait was treated; `None` for an attempt that did not fail or was not repeated.
@@ -406,7 +458,11 @@ fn verdict(attempt: &Attempt, next: Option<&Attempt>) -> Option<&'static str> {
         (Some(_), _) if !repeated => None,
         (Some(asked), Some(waited)) if waited + asked / 50 + 20 >= asked => Some("honoured"),
         // Cut to a round limit: 60 s and 300 s are the caps in use.
-        (Some(_), Some(waited)) if [60_000_u64, 300_000].iter().any(|cap| waited.abs_diff(*cap) <= cap / 20) => Some("capped"),
+        (Some(_), Some(waited))
+            if [60_000_u64, 300_000].iter().any(|cap| waited.abs_diff(*cap) <= cap / 20) =>
+        {
+            Some("capped")
+        }
         (Some(_), Some(_)) => Some("early"),
         (Some(_), None) => Some("unknown"),
         (None, _) => None,
@@ -422,7 +478,10 @@ fn class_of(attempt: &Attempt) -> (Arc<str>, Arc<str>) {
 
 /// Agent, provider and model.
 fn base(run: &Run, attempt: Option<&Attempt>) -> Labels {
-    let model = attempt.and_then(|a| a.candidate.model.as_deref()).or(run.facts.model.as_deref()).unwrap_or("unknown");
+    let model = attempt
+        .and_then(|a| a.candidate.model.as_deref())
+        .or(run.facts.model.as_deref())
+        .unwrap_or("unknown");
     let mut labels = narrow(run, attempt);
     labels.push(("model", model.into()));
     labels
@@ -434,7 +493,11 @@ fn narrow(run: &Run, attempt: Option<&Attempt>) -> Labels {
 }
 
 fn provider(run: &Run, attempt: Option<&Attempt>) -> Arc<str> {
-    attempt.and_then(|a| a.candidate.provider.as_deref()).or(run.facts.provider.as_deref()).unwrap_or("unknown").into()
+    attempt
+        .and_then(|a| a.candidate.provider.as_deref())
+        .or(run.facts.provider.as_deref())
+        .unwrap_or("unknown")
+        .into()
 }
 
 /// Maps with structured keys as lists of pairs, since JSON keys are texts.
@@ -443,7 +506,10 @@ mod pairs {
 
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    pub(super) fn serialize<K: Serialize, V: Serialize, S: Serializer>(map: &BTreeMap<K, V>, s: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<K: Serialize, V: Serialize, S: Serializer>(
+        map: &BTreeMap<K, V>,
+        s: S,
+    ) -> Result<S::Ok, S::Error> {
         s.collect_seq(map.iter())
     }
 
@@ -456,4 +522,3 @@ mod pairs {
         Ok(Vec::<(K, V)>::deserialize(d)?.into_iter().collect())
     }
 }
-

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use retryscope_events::{
-    AttemptKind, AttemptOutcome, Body, Candidate, Event, FallbackKind, ModelAttempt, ModelFailed, ModelFallback,
-    ModelRequest, ModelResponse, ModelRetry, RunFinished, Sent, Source, Usage,
+    AttemptKind, AttemptOutcome, Body, Candidate, Event, FallbackKind, ModelAttempt, ModelFailed,
+    ModelFallback, ModelRequest, ModelResponse, ModelRetry, RunFinished, Sent, Source, Usage,
 };
 use retryscope_record::{Facts, Mark, Origin, RawFailure, Shown, TurnOutcome};
 use serde::{Deserialize, Serialize};
@@ -171,10 +171,11 @@ impl RequestView {
             None => AttemptKind::Retry,
         };
         let started_at = match self.pending.take() {
-            Some(Pending { at: Some(at), delay_ms: Some(delay) }) => Some(at + TimeDelta::milliseconds(delay.cast_signed())),
-            Some(_) => None,
+            Some(Pending { at: Some(at), delay_ms: Some(delay) }) => {
+                Some(at + TimeDelta::milliseconds(delay.cast_signed()))
+            }
             None if self.attempts.is_empty() => self.opened_at,
-            None => None,
+            Some(_) | None => None,
         };
         self.attempts.push(Attempt {
             id: None,
@@ -274,11 +275,13 @@ impl ViewOfRun {
         match mark {
             Mark::Facts(facts) => merge_facts(&mut self.facts, facts),
             Mark::TurnStarted { turn } => {
-                let known = turn.as_ref().and_then(|key| self.turns.iter().position(|t| t.key.as_ref() == Some(key)));
+                let known =
+                    turn.as_ref().and_then(|key| self.turns.iter().position(|t| t.key.as_ref() == Some(key)));
                 let index = known.unwrap_or_else(|| {
                     // An open turn that holds nothing yet becomes this one.
                     match self.turns.last() {
-                        Some(last) if last.requests.is_empty() && last.end.is_none() && last.key.is_none() => {}
+                        Some(last)
+                            if last.requests.is_empty() && last.end.is_none() && last.key.is_none() => {}
                         _ => self.turns.push(TurnView::default()),
                     }
                     self.turns.len() - 1
@@ -318,7 +321,9 @@ impl ViewOfRun {
                     match attempt_id {
                         None => request.extra = Some(bound),
                         Some(id) => {
-                            if let Some(a) = request.attempts.iter_mut().rev().find(|a| a.id.as_ref() == Some(id)) {
+                            if let Some(a) =
+                                request.attempts.iter_mut().rev().find(|a| a.id.as_ref() == Some(id))
+                            {
                                 a.sends = bound;
                                 a.sends_told = true;
                                 a.evidence = a.evidence.max(Evidence::Derived);
@@ -402,7 +407,13 @@ impl ViewOfRun {
     }
 
     /// Returns the request that an event speaks of: by id, else the open one, else a new one.
-    fn request_of(&mut self, turn: usize, origin: Origin, event: &Event, id: Option<&String>) -> &mut RequestView {
+    fn request_of(
+        &mut self,
+        turn: usize,
+        origin: Origin,
+        event: &Event,
+        id: Option<&String>,
+    ) -> &mut RequestView {
         let visibility = self.foreground;
         let found = match id {
             Some(id) => self.turns[turn].requests.iter().rposition(|r| r.id == *id),
@@ -470,13 +481,23 @@ impl ViewOfRun {
         request.step = event.step.or(request.step);
     }
 
-    fn attempt(&mut self, turn: usize, origin: Origin, event: &Event, body: &ModelAttempt, raw: Option<&RawFailure>) {
+    fn attempt(
+        &mut self,
+        turn: usize,
+        origin: Origin,
+        event: &Event,
+        body: &ModelAttempt,
+        raw: Option<&RawFailure>,
+    ) {
         if let Some(id) = &body.upstream_request_id {
             self.turns[turn].anchors.insert(id.clone());
         }
         let request = self.request_of(turn, origin, event, body.request_id.as_ref());
         request.explicit = true;
-        let known = body.attempt_id.as_ref().and_then(|id| request.attempts.iter().position(|a| a.id.as_ref() == Some(id)));
+        let known = body
+            .attempt_id
+            .as_ref()
+            .and_then(|id| request.attempts.iter().position(|a| a.id.as_ref() == Some(id)));
         let index = known.unwrap_or_else(|| {
             let before = request.attempts.last().map(|a| a.candidate.clone());
             let kind = body.kind.or(request.next_kind.take());
@@ -519,7 +540,8 @@ impl ViewOfRun {
         attempt.output_started = body.output_started.or(attempt.output_started);
         attempt.usage = body.usage.clone().or(attempt.usage.take());
         let failed = body.outcome == Some(AttemptOutcome::Failed) || body.status.is_some_and(|s| s >= 400);
-        let detailed = body.status.is_some() || body.message.is_some() || body.code.is_some() || body.class.is_some();
+        let detailed =
+            body.status.is_some() || body.message.is_some() || body.code.is_some() || body.class.is_some();
         if detailed && (failed || body.message.is_some()) {
             let said = Said {
                 provider: attempt.candidate.provider.as_deref(),
@@ -541,11 +563,20 @@ impl ViewOfRun {
         }
     }
 
-    fn retry(&mut self, turn: usize, origin: Origin, event: &Event, body: &ModelRetry, raw: Option<&RawFailure>) {
+    fn retry(
+        &mut self,
+        turn: usize,
+        origin: Origin,
+        event: &Event,
+        body: &ModelRetry,
+        raw: Option<&RawFailure>,
+    ) {
         let request = self.request_of(turn, origin, event, body.request_id.as_ref());
         if let Some(candidate) = &body.candidate {
             let now = merged(&request.candidate, candidate);
-            if request.attempts.last().is_some_and(|a| differs(&a.candidate, &now)) && request.next_kind.is_none() {
+            if request.attempts.last().is_some_and(|a| differs(&a.candidate, &now))
+                && request.next_kind.is_none()
+            {
                 request.next_kind = Some(AttemptKind::Fallback);
                 request.pending = None;
             }
@@ -606,16 +637,23 @@ impl ViewOfRun {
             let seen = request.of_current_candidate() as u64;
             // The last failed attempt of a candidate has no retry record; the list of codes, or the fallback itself,
             // proves it.
-            let missing = if told > 0 { told.saturating_sub(seen) } else { u64::from(seen == 0 || request.pending.is_some()) };
+            let missing = if told > 0 {
+                told.saturating_sub(seen)
+            } else {
+                u64::from(seen == 0 || request.pending.is_some())
+            };
             for n in 0..missing {
-                let status = codes.get(usize::try_from(seen + n).unwrap_or(usize::MAX)).and_then(code_as_status);
+                let status = codes
+                    .get(usize::try_from(seen + n).unwrap_or(usize::MAX))
+                    .and_then(|code| code_as_status(code.as_ref()));
                 let provider = request.candidate.provider.clone();
                 let attempt = request.push(origin, Evidence::Derived);
                 attempt.outcome = Some(AttemptOutcome::Failed);
                 if n + 1 == missing {
                     attempt.ended_at = event.ts;
                 }
-                let failure = judge(&Said { provider: provider.as_deref(), status, at: event.ts, ..Said::default() });
+                let failure =
+                    judge(&Said { provider: provider.as_deref(), status, at: event.ts, ..Said::default() });
                 attempt.failure = Some(failure);
             }
         }
@@ -634,6 +672,11 @@ impl ViewOfRun {
         let request = self.request_of(turn, origin, event, body.request_id.as_ref());
         if let Some(candidate) = &body.candidate {
             merge_candidate(&mut request.candidate, candidate);
+        }
+        if request.end == Some(RequestEnd::Answered) {
+            // Said again, with more: one message on several lines, the last of which has the whole usage.
+            request.usage = body.usage.clone().or(request.usage.take());
+            return;
         }
         if request.explicit {
             request.pending = None;
@@ -655,7 +698,14 @@ impl ViewOfRun {
         request.end = Some(RequestEnd::Answered);
     }
 
-    fn failed(&mut self, turn: usize, origin: Origin, event: &Event, body: &ModelFailed, raw: Option<&RawFailure>) {
+    fn failed(
+        &mut self,
+        turn: usize,
+        origin: Origin,
+        event: &Event,
+        body: &ModelFailed,
+        raw: Option<&RawFailure>,
+    ) {
         if let Some(id) = &body.upstream_request_id {
             self.turns[turn].anchors.insert(id.clone());
         }
@@ -665,7 +715,11 @@ impl ViewOfRun {
         }
         let cut = matches!(
             body.decision,
-            Some(retryscope_events::Decision::Cancelled | retryscope_events::Decision::Deadline | retryscope_events::Decision::Budget)
+            Some(
+                retryscope_events::Decision::Cancelled
+                    | retryscope_events::Decision::Deadline
+                    | retryscope_events::Decision::Budget
+            )
         ) && request.pending.is_some_and(|p| ends_before(&p, event.ts, 0));
         let provider = request.candidate.provider.clone();
         if !cut {
@@ -692,9 +746,13 @@ impl ViewOfRun {
                 raw,
                 at: event.ts,
             };
-            let detailed = body.status.is_some() || body.message.is_some() || body.code.is_some() || body.class.is_some();
+            let detailed = body.status.is_some()
+                || body.message.is_some()
+                || body.code.is_some()
+                || body.class.is_some();
             let failure = judge(&said);
-            let better = attempt.failure.as_ref().is_none_or(|known| known.class == "unknown" || failure.class != "unknown");
+            let better =
+                attempt.failure.as_ref().is_none_or(|known| known.says_nothing() || !failure.says_nothing());
             if detailed && better {
                 attempt.reached = reached(&failure);
                 attempt.failure = Some(failure);
@@ -742,7 +800,13 @@ impl ViewOfRun {
 }
 
 /// Closes a request whose own end the log does not give, because its turn ended.
-fn close(request: &mut RequestView, origin: Origin, at: Option<DateTime<Utc>>, outcome: TurnOutcome, deadline: bool) {
+fn close(
+    request: &mut RequestView,
+    origin: Origin,
+    at: Option<DateTime<Utc>>,
+    outcome: TurnOutcome,
+    deadline: bool,
+) {
     let slack_ms = if deadline { 1_000 } else { 0 };
     match request.pending {
         // The turn ended inside the planned wait: no further request left.
@@ -801,7 +865,7 @@ fn add_missing(request: &mut RequestView, told: u64) {
     }
 }
 
-fn code_as_status(code: &Option<Value>) -> Option<u16> {
+fn code_as_status(code: Option<&Value>) -> Option<u16> {
     match code {
         Some(Value::Number(number)) => number.as_u64().and_then(|n| u16::try_from(n).ok()),
         Some(Value::String(text)) => text.parse().ok(),
@@ -811,9 +875,8 @@ fn code_as_status(code: &Option<Value>) -> Option<u16> {
 
 fn reached(failure: &Failure) -> Option<bool> {
     match (failure.status, failure.reason.as_str()) {
-        (Some(_), _) => Some(true),
+        (Some(_), _) | (None, "stream_cut" | "idle_timeout") => Some(true),
         (None, "refused" | "dns" | "connect") => Some(false),
-        (None, "stream_cut" | "idle_timeout") => Some(true),
         _ => None,
     }
 }
@@ -828,21 +891,21 @@ fn repeat_key(event: &Event) -> Option<String> {
 }
 
 pub(crate) fn merge_facts(into: &mut Facts, said: &Facts) {
-    fn take<T: Clone>(into: &mut Option<T>, said: &Option<T>) {
+    fn take<T: Clone>(into: &mut Option<T>, said: Option<&T>) {
         if said.is_some() {
-            into.clone_from(said);
+            *into = said.cloned();
         }
     }
-    take(&mut into.agent_version, &said.agent_version);
-    take(&mut into.parent_run_id, &said.parent_run_id);
-    take(&mut into.parent_call_id, &said.parent_call_id);
-    take(&mut into.forked_from, &said.forked_from);
-    take(&mut into.provider, &said.provider);
-    take(&mut into.model, &said.model);
-    take(&mut into.api, &said.api);
-    take(&mut into.policy_version, &said.policy_version);
-    take(&mut into.started_at, &said.started_at);
-    take(&mut into.directory, &said.directory);
+    take(&mut into.agent_version, said.agent_version.as_ref());
+    take(&mut into.parent_run_id, said.parent_run_id.as_ref());
+    take(&mut into.parent_call_id, said.parent_call_id.as_ref());
+    take(&mut into.forked_from, said.forked_from.as_ref());
+    take(&mut into.provider, said.provider.as_ref());
+    take(&mut into.model, said.model.as_ref());
+    take(&mut into.api, said.api.as_ref());
+    take(&mut into.policy_version, said.policy_version.as_ref());
+    take(&mut into.started_at, said.started_at.as_ref());
+    take(&mut into.directory, said.directory.as_ref());
 }
 
 fn merge_candidate(into: &mut Candidate, said: &Candidate) {

@@ -66,7 +66,7 @@ fn database_and_log(told_until: i64, log_requests: &[&str]) -> Run {
     let mut log = Source { engine: &mut engine, kind: View::LOG, id: 1 };
     log.shows(Shown::All);
     log.mark(0, Mark::TailMayBeLost);
-    for request in log_requests {
+    for request in log_requests.iter().copied() {
         log.event(0, "#l", ModelRequest::new().request_id(request));
         log.attempt(10, "#l", request, 1, Some(AttemptOutcome::Failed));
         log.attempt(500, "#l", request, 2, None);

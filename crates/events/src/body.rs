@@ -8,28 +8,45 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::values::{
-    AttemptKind, AttemptOutcome, Candidate, Decision, DelaySource, ErrorSource, FallbackKind, Layer, Sent, Source,
-    ToolStatus, Usage,
+    AttemptKind, AttemptOutcome, Candidate, Decision, DelaySource, ErrorSource, FallbackKind, Layer, Sent,
+    Source, ToolStatus, Usage,
 };
+
+/// One field of a body, for schemas and checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field {
+    /// Name on the wire.
+    pub name: &'static str,
+    /// Type in Rust.
+    pub(crate) kind: &'static str,
+    /// What it means.
+    pub doc: &'static str,
+}
 
 /// Declares the bodies: struct, setters, wire name, and the [`Body`] enum over them.
 macro_rules! bodies {
-    ($($(#[$meta:meta])* $name:ident = $wire:literal { $($(#[$fmeta:meta])* $field:ident : $type:ty),* $(,)? })+) => {
+    ($($(#[doc = $doc:literal])* $name:ident = $wire:literal {
+        $($(#[doc = $fdoc:literal])* $field:ident : $type:ty),* $(,)?
+    })+) => {
         $(
-            $(#[$meta])*
+            $(#[doc = $doc])*
             #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
             #[serde(default)]
             #[non_exhaustive]
             pub struct $name {
-                $($(#[$fmeta])* #[serde(skip_serializing_if = "Option::is_none")] pub $field: Option<$type>,)*
+                $($(#[doc = $fdoc])* #[serde(skip_serializing_if = "Option::is_none")] pub $field: Option<$type>,)*
             }
 
             impl $name {
                 /// The `type` on the wire.
                 pub const TYPE: &'static str = $wire;
 
-                /// Names of the fields on the wire, in the order they are written.
-                pub const FIELDS: &'static [&'static str] = &[$(stringify!($field)),*];
+                /// The fields on the wire, in the order they are written.
+                pub const FIELDS: &'static [Field] = &[$(Field {
+                    name: stringify!($field),
+                    kind: stringify!($type),
+                    doc: concat!($($fdoc),*),
+                }),*];
 
                 /// Returns a body with no field set.
                 pub fn new() -> Self {
@@ -37,7 +54,7 @@ macro_rules! bodies {
                 }
 
                 $(
-                    $(#[$fmeta])*
+                    $(#[doc = $fdoc])*
                     #[must_use]
                     pub fn $field(mut self, value: impl Into<$type>) -> Self {
                         self.$field = Some(value.into());
@@ -57,7 +74,7 @@ macro_rules! bodies {
         #[derive(Debug, Clone, PartialEq)]
         #[non_exhaustive]
         pub enum Body {
-            $($(#[$meta])* $name($name),)+
+            $($(#[doc = $doc])* $name($name),)+
             /// A type of a later minor version, or of another program.
             Other {
                 /// The `type` as read.
@@ -74,8 +91,14 @@ macro_rules! bodies {
                 match self { $(Body::$name(_) => $wire,)+ Body::Other { kind } => kind }
             }
 
-            pub(crate) fn fields_of(kind: &str) -> Option<&'static [&'static str]> {
+            /// Returns the fields of a type; `None` for a type that this version does not know.
+            pub fn fields_of(kind: &str) -> Option<&'static [Field]> {
                 match kind { $($wire => Some($name::FIELDS),)+ _ => None }
+            }
+
+            /// Returns what a type means.
+            pub(crate) fn doc_of(kind: &str) -> &'static str {
+                match kind { $($wire => concat!($($doc),*),)+ _ => "" }
             }
 
             pub(crate) fn from_fields(kind: &str, fields: Value) -> Result<Self, serde_json::Error> {
@@ -220,7 +243,7 @@ bodies! {
         output_started: bool,
         /// Whether what was shown has been taken back.
         output_discarded: bool,
-        /// What differs in the next attempt: credential, max_tokens, context, transport, features.
+        /// What differs in the next attempt: `credential`, `max_tokens`, `context`, `transport`, `features`.
         changed: Vec<String>,
         /// The retry budget that allowed it.
         budget: BudgetState,

@@ -3,14 +3,21 @@
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 
-use crate::body::Body;
+use crate::body::{Body, Field};
 
 /// Major version of the schema that this crate writes and reads.
 pub const VERSION: u64 = 1;
 
 /// Declares the optional envelope fields once, with a setter each.
 macro_rules! envelope {
-    ($($(#[$meta:meta])* $field:ident : $type:ty),+ $(,)?) => {
+    ($($(#[doc = $doc:literal])* $field:ident : $type:ty),+ $(,)?) => {
+        /// The optional fields of the envelope, in the order they are declared.
+        pub(crate) const ENVELOPE: &[Field] = &[$(Field {
+            name: stringify!($field),
+            kind: stringify!($type),
+            doc: concat!($($doc),*),
+        }),+];
+
         /// One event: the shared envelope and a typed [`Body`].
         ///
         /// Build it with [`Event::new`] and the setters; fields may be added in a minor version.
@@ -22,7 +29,7 @@ macro_rules! envelope {
             pub ts: Option<DateTime<Utc>>,
             /// The run it belongs to: the agent's native session id.
             pub run_id: String,
-            $($(#[$meta])* pub $field: Option<$type>,)+
+            $($(#[doc = $doc])* pub $field: Option<$type>,)+
             /// What happened.
             pub body: Body,
             /// Fields that this version does not know, kept as they were.
@@ -36,7 +43,7 @@ macro_rules! envelope {
             }
 
             $(
-                $(#[$meta])*
+                $(#[doc = $doc])*
                 #[must_use]
                 pub fn $field(mut self, value: impl Into<$type>) -> Self {
                     self.$field = Some(value.into());

@@ -9,18 +9,22 @@
 //! Invariant: what [`EventWriter`] writes, [`read::parse_line`] reads back to an equal value.
 
 mod body;
+pub mod check;
 mod envelope;
+pub mod otel;
 pub mod read;
+mod schema;
 mod values;
 mod write;
 
 pub use body::{
-    Body, BudgetDenied, BudgetState, ModelAttempt, ModelFailed, ModelFallback, ModelRequest, ModelResponse,
-    ModelRetry, PermissionDenied, RunCancelled, RunFinished, RunStarted, ToolAttempt,
+    Body, BudgetDenied, BudgetState, Field, ModelAttempt, ModelFailed, ModelFallback, ModelRequest,
+    ModelResponse, ModelRetry, PermissionDenied, RunCancelled, RunFinished, RunStarted, ToolAttempt,
 };
 pub use envelope::{Event, VERSION};
+pub use schema::json_schema;
 pub use values::{
-    AttemptKind, AttemptOutcome, Candidate, Decision, DelaySource, ErrorSource, FallbackKind, Layer, Sent, Source,
-    ToolStatus, Usage,
+    AttemptKind, AttemptOutcome, Candidate, Decision, DelaySource, ErrorSource, FallbackKind, Layer, Sent,
+    Source, ToolStatus, Usage,
 };
 pub use write::{EventWriter, WriteError};

@@ -130,7 +130,8 @@ fn major(value: &Value) -> Option<u64> {
 fn take_type(object: &mut Map<String, Value>) -> Option<String> {
     for key in ["event_type", "eventType", "type", "event", "kind", "name"] {
         let Some(Value::String(text)) = object.get(key) else { continue };
-        let dotted = text.contains('.') || text.contains('_') && Body::TYPES.contains(&text.replacen('_', ".", 1).as_str());
+        let dotted = text.contains('.')
+            || text.contains('_') && Body::TYPES.contains(&text.replacen('_', ".", 1).as_str());
         if matches!(key, "event_type" | "eventType" | "type") || dotted {
             let text = text.clone();
             object.remove(key);
@@ -144,7 +145,8 @@ fn take_type(object: &mut Map<String, Value>) -> Option<String> {
 /// Returns the schema's name and value for a field of another spelling.
 fn canonical(name: &str, value: Value) -> (String, Value) {
     let snake = snake_case(name);
-    let seconds = |value: &Value| value.as_f64().filter(|s| s.is_finite() && *s >= 0.0).map(|s| (s * 1e3).round());
+    let seconds =
+        |value: &Value| value.as_f64().filter(|s| s.is_finite() && *s >= 0.0).map(|s| (s * 1e3).round());
     let rename = match snake.as_str() {
         "timestamp" | "time" | "created_at" => "ts",
         "sequence" => "seq",
@@ -240,25 +242,24 @@ fn build(kind: &str, mut fields: Map<String, Value>) -> Result<Event, ReadError>
     if let Some(known) = Body::fields_of(kind) {
         adapt(kind, &mut fields);
         let mut own = Map::new();
-        for name in known {
-            if let Some(value) = fields.remove(*name) {
-                own.insert((*name).to_owned(), coerce(name, value));
+        for field in known {
+            if let Some(value) = fields.remove(field.name) {
+                own.insert(field.name.to_owned(), coerce(field.name, value));
             }
         }
-        event.body = match Body::from_fields(kind, Value::Object(own.clone())) {
-            Ok(body) => body,
+        event.body = if let Ok(body) = Body::from_fields(kind, Value::Object(own.clone())) {
+            body
+        } else {
             // A field of the wrong type is a gap; the others still count.
-            Err(_) => {
-                let mut good = Map::new();
-                for (name, value) in own {
-                    let single: Map<String, Value> = [(name.clone(), value.clone())].into_iter().collect();
-                    match Body::from_fields(kind, Value::Object(single)) {
-                        Ok(_) => good.insert(name, value),
-                        Err(_) => event.extra.insert(name, value),
-                    };
-                }
-                Body::from_fields(kind, Value::Object(good))?
+            let mut good = Map::new();
+            for (name, value) in own {
+                let single: Map<String, Value> = [(name.clone(), value.clone())].into_iter().collect();
+                match Body::from_fields(kind, Value::Object(single)) {
+                    Ok(_) => good.insert(name, value),
+                    Err(_) => event.extra.insert(name, value),
+                };
             }
+            Body::from_fields(kind, Value::Object(good))?
         };
     }
     event.extra.extend(fields);
@@ -302,7 +303,10 @@ fn adapt(kind: &str, fields: &mut Map<String, Value>) {
     }
     if let Some(Value::Object(error)) = fields.get("message") {
         // An error object where a text is expected: its own message is the text.
-        let text = error.get("message").cloned().unwrap_or_else(|| Value::String(Value::Object(error.clone()).to_string()));
+        let text = error
+            .get("message")
+            .cloned()
+            .unwrap_or_else(|| Value::String(Value::Object(error.clone()).to_string()));
         fields.insert("message".into(), text);
     }
     if let Some(Value::String(code)) = fields.get("code")
@@ -317,9 +321,7 @@ fn adapt(kind: &str, fields: &mut Map<String, Value>) {
 fn coerce(name: &str, value: Value) -> Value {
     let whole = name.ends_with("_ms") || matches!(name, "attempt" | "attempts" | "max_attempts" | "status");
     match (&value, whole) {
-        (Value::String(text), true) => {
-            text.parse::<u64>().map_or_else(|_| value.clone(), Into::into)
-        }
+        (Value::String(text), true) => text.parse::<u64>().map_or_else(|_| value.clone(), Into::into),
         (Value::Number(number), true) => match number.as_f64() {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "range checked")]
             Some(float) if (0.0..9e15).contains(&float) && !number.is_u64() => (float.round() as u64).into(),

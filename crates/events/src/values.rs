@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Declares an enum whose members are snake_case words on the wire.
+/// Declares an enum whose members are lower-case words on the wire.
 macro_rules! words {
     ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
         $(#[$meta])*

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::envelope::{Event, VERSION};
 
 /// Longest provider text that is stored, in bytes.
-pub const MESSAGE_LIMIT: usize = 2048;
+pub(crate) const MESSAGE_LIMIT: usize = 2048;
 
 /// Why an event was not written.
 #[derive(Debug, thiserror::Error)]

@@ -187,6 +187,11 @@ pub struct Setting {
     /// The layer whose retries, waits or presence it decides. `None` when it decides none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layer: Option<Layer>,
+    /// In which situations changing it helps: `outlast` (the outage was longer than the retries), `fallback` (no other
+    /// candidate is configured), `hidden_layer` (a layer below the log multiplies), `timeout`, `idle_timeout`, `refused`,
+    /// `stated_wait` (the provider's wait was not kept), `transport_fallback`, `side_call`, `exhausted`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub helps: Vec<String>,
     /// What changing it would do, as advice.
     pub remedy: String,
     /// Provider ids under which the agent is reported not to apply it.

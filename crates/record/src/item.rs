@@ -26,6 +26,7 @@ impl RunKey {
 
 /// One statement of a source.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "an item lives for one call, it is never kept in numbers")]
 pub enum Item {
     /// A schema-v1 event, and what of the provider's raw answer the source holds.
     ///

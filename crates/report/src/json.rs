@@ -125,7 +125,8 @@ pub fn turn(turn: &Turn, path_of: PathOf<'_>) -> Value {
 
 /// Returns one logical request with its attempts.
 pub fn request(request: &LogicalRequest, turn: usize, path_of: PathOf<'_>) -> Value {
-    let attempts: Vec<Value> = request.attempts.iter().enumerate().map(|(n, a)| attempt(a, n + 1, path_of)).collect();
+    let attempts: Vec<Value> =
+        request.attempts.iter().enumerate().map(|(n, a)| attempt(a, n + 1, path_of)).collect();
     json!({
         "request_id": request.id,
         "turn": turn,
@@ -157,7 +158,8 @@ fn attempt(attempt: &Attempt, n: usize, path_of: PathOf<'_>) -> Value {
     object.insert("delay_source".into(), json!(attempt.delay_source));
     object.insert("max_attempts".into(), json!(attempt.max_attempts));
     object.insert("changed".into(), json!(attempt.changed));
-    object.insert("reached".into(), json!(attempt.reached.map_or("unknown", |r| if r { "yes" } else { "no" })));
+    object
+        .insert("reached".into(), json!(attempt.reached.map_or("unknown", |r| if r { "yes" } else { "no" })));
     object.insert("upstream_requests".into(), json!({"min": attempt.sends.min, "max": attempt.sends.max}));
     object.insert("evidence".into(), origin(attempt.origin, path_of));
     Value::Object(object)

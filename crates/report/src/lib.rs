@@ -1,6 +1,7 @@
 //! Runs and totals to text, tables and JSON; no decisions, no counting of its own.
 
 pub mod json;
+pub mod metrics;
 mod page;
 pub mod text;
 pub mod words;

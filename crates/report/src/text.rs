@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use chrono::{DateTime, Local, TimeDelta, Utc};
-use retryscope_analysis::{Attempt, Explanation, LogicalRequest, Run, RunOutcome, Turn, words};
-use retryscope_events::{AttemptKind, AttemptOutcome, Source};
+use retryscope_analysis::{Attempt, Bound, Explanation, LogicalRequest, Run, RunOutcome, Turn, words};
+use retryscope_events::{AttemptKind, AttemptOutcome, Candidate, Source};
 use retryscope_record::SourceId;
 
 use crate::page::Page;
@@ -16,15 +16,27 @@ pub type PathOf<'a> = &'a dyn Fn(SourceId) -> &'a Path;
 const SHOWN_ATTEMPTS: usize = 16;
 
 /// Returns the page that explains one turn of a run.
-pub fn replay(run: &Run, turn: &Turn, explanation: &Explanation, evidence: bool, path_of: PathOf<'_>, width: usize) -> String {
+pub fn replay(
+    run: &Run,
+    turn: &Turn,
+    explanation: &Explanation,
+    evidence: bool,
+    path_of: PathOf<'_>,
+    width: usize,
+) -> String {
     let mut page = Page::new(width);
     page.heading(&title(run), &ending(turn));
     if run.turns.len() > 1 {
         let failed = run.failed_turns();
-        page.line(&format!("turn {} of {}{}", turn.number, run.turns.len(), match failed {
-            0 => String::new(),
-            n => format!(", {n} failed"),
-        }));
+        page.line(&format!(
+            "turn {} of {}{}",
+            turn.number,
+            run.turns.len(),
+            match failed {
+                0 => String::new(),
+                n => format!(", {n} failed"),
+            }
+        ));
     }
     page.paragraph(&explanation.summary);
     page.space();
@@ -47,7 +59,8 @@ pub fn replay(run: &Run, turn: &Turn, explanation: &Explanation, evidence: bool,
     }
     if !explanation.remedies.is_empty() {
         page.space();
-        page.numbered("what to do", &explanation.remedies);
+        let remedies: Vec<String> = explanation.remedies.iter().map(|remedy| remedy.text.clone()).collect();
+        page.numbered("what to do", &remedies);
     }
     if evidence {
         page.space();
@@ -99,16 +112,23 @@ fn attempts(page: &mut Page, turn: &Turn, evidence: bool, path_of: PathOf<'_>) {
     let told: Vec<&LogicalRequest> = turn
         .requests
         .iter()
-        .filter(|r| r.attempts.len() > 1 || r.attempts.iter().any(|a| a.outcome == Some(AttemptOutcome::Failed)))
+        .filter(|r| {
+            r.attempts.len() > 1 || r.attempts.iter().any(|a| a.outcome == Some(AttemptOutcome::Failed))
+        })
         .collect();
     if told.is_empty() {
         return;
     }
-    let start = turn.requests.iter().flat_map(|r| &r.attempts).filter_map(|a| a.started_at.or(a.ended_at)).min();
+    let start =
+        turn.requests.iter().flat_map(|r| &r.attempts).filter_map(|a| a.started_at.or(a.ended_at)).min();
     let several = told.len() > 1 || turn.requests.len() > 1;
-    let models = several_candidates(&told);
+    let candidates = several_candidates(&told);
+    let hidden_sends = told.iter().flat_map(|r| &r.attempts).any(|a| a.sends != Bound::exact(1));
     let mut header = vec!["attempt", "time", "answer", "asked", "waited", "layer"];
-    if models {
+    if hidden_sends {
+        header.push("sent");
+    }
+    if candidates != Candidates::One {
         header.push("candidate");
     }
     if evidence {
@@ -140,17 +160,26 @@ fn attempts(page: &mut Page, turn: &Turn, evidence: bool, path_of: PathOf<'_>) {
                 (index + 1).to_string(),
                 since(start, attempt.started_at.or(attempt.ended_at)),
                 answer(attempt),
-                attempt.failure.as_ref().and_then(|f| f.retry_after_ms).map_or_else(|| "-".to_owned(), words::span),
+                attempt
+                    .failure
+                    .as_ref()
+                    .and_then(|f| f.retry_after_ms)
+                    .map_or_else(|| "-".to_owned(), words::span),
                 wait(attempt),
                 attempt.layer.map_or_else(|| "-".to_owned(), |layer| layer.to_string()),
             ];
-            if models {
+            if hidden_sends {
+                row.push(words::bound(attempt.sends));
+            }
+            if candidates != Candidates::One {
                 let mark = if attempt.kind == AttemptKind::Fallback { "→ " } else { "" };
-                row.push(format!("{mark}{}", candidate(attempt)));
+                row.push(format!("{mark}{}", candidate(attempt, candidates)));
             }
             if evidence {
                 let path = path_of(attempt.origin.source);
-                let name = path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
+                let name = path
+                    .file_name()
+                    .map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
                 row.push(format!("{name}{}", attempt.origin.place));
             }
             rows.push(row);
@@ -165,15 +194,29 @@ fn request_number(turn: &Turn, request: &LogicalRequest) -> String {
     position.map_or_else(String::new, |index| (index + 1).to_string())
 }
 
-fn several_candidates(requests: &[&LogicalRequest]) -> bool {
-    let mut all = requests.iter().flat_map(|r| &r.attempts).map(candidate);
-    let first = all.next();
-    all.any(|other| Some(other) != first)
+/// What differs between the candidates of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Candidates {
+    One,
+    OneProvider,
+    Several,
 }
 
-fn candidate(attempt: &Attempt) -> String {
+fn several_candidates(requests: &[&LogicalRequest]) -> Candidates {
+    let all = || requests.iter().flat_map(|r| &r.attempts).map(|a| &a.candidate);
+    let same =
+        |part: fn(&Candidate) -> &Option<String>| all().all(|c| part(c) == all().next().map_or(&None, part));
+    match (same(|c| &c.provider), same(|c| &c.model) && same(|c| &c.transport)) {
+        (true, true) => Candidates::One,
+        (true, false) => Candidates::OneProvider,
+        (false, _) => Candidates::Several,
+    }
+}
+
+fn candidate(attempt: &Attempt, candidates: Candidates) -> String {
     let c = &attempt.candidate;
     let mut text = match (&c.provider, &c.model) {
+        (_, Some(model)) if candidates == Candidates::OneProvider => model.clone(),
         (Some(provider), Some(model)) => format!("{provider}/{model}"),
         (Some(one), None) | (None, Some(one)) => one.clone(),
         (None, None) => "-".to_owned(),
@@ -195,18 +238,17 @@ fn since(start: Option<DateTime<Utc>>, at: Option<DateTime<Utc>>) -> String {
 }
 
 fn answer(attempt: &Attempt) -> String {
-    let text = match (attempt.outcome, &attempt.failure) {
+    match (attempt.outcome, &attempt.failure) {
         (Some(AttemptOutcome::Ok), _) => "ok".to_owned(),
         (Some(AttemptOutcome::Cancelled), _) => "cancelled".to_owned(),
         (Some(AttemptOutcome::Superseded), _) => "superseded".to_owned(),
         (_, Some(failure)) => {
-            let reason = failure.reason.replace('_', " ");
+            let reason = failure.reason.as_str().replace('_', " ");
             failure.status.map_or(reason.clone(), |status| format!("{status} {reason}"))
         }
         (Some(AttemptOutcome::Failed), None) => "failed, reason not logged".to_owned(),
         (None, None) => "no answer logged".to_owned(),
-    };
-    if attempt.sends.is_exact() && attempt.sends.min == 1 { text } else { format!("{text} ({} sent)", words::bound(attempt.sends)) }
+    }
 }
 
 fn wait(attempt: &Attempt) -> String {

@@ -56,6 +56,8 @@ pub(crate) enum Format {
     Json,
     /// A small JSON object for a model or a wrapper (replay only)
     Brief,
+    /// Prometheus text format (report only)
+    Prom,
 }
 
 #[derive(Debug, Subcommand)]
@@ -64,10 +66,18 @@ pub(crate) enum Command {
     Replay(Replay),
     /// List runs
     Runs(Runs),
+    /// Totals over all runs
+    Report(Report),
     /// Print the JSON Schema of events.jsonl, or check a file against it
     Schema(Schema),
     /// Show which logs were found and what each can show
     Sources,
+    /// Say what kind of failure a provider error is, and what to do
+    Classify(Classify),
+    /// Show known retry policies, or check one's own policy.toml
+    Policy(Policy),
+    /// Print the tables of provider errors for other programs
+    Taxonomy(Taxonomy),
 }
 
 #[derive(Debug, ClapArgs)]
@@ -129,3 +139,72 @@ pub(crate) enum SchemaCommand {
         file: PathBuf,
     },
 }
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  retryscope classify --provider openai --status 429 --body '{\"error\":{\"code\":\"insufficient_quota\"}}'
+  retryscope classify 'API Error: 529 {\"type\":\"error\",...}'
+  retryscope classify --input errors.jsonl --format json   one answer a line, in order")]
+pub(crate) struct Classify {
+    /// The error text, as a client or a log printed it
+    pub(crate) text: Option<String>,
+    /// Provider, by any of its usual names or its host
+    #[arg(long, value_name = "NAME")]
+    pub(crate) provider: Option<String>,
+    /// HTTP status
+    #[arg(long, value_name = "N")]
+    pub(crate) status: Option<u16>,
+    /// Response header, `name: value`; may be given more than once
+    #[arg(long, value_name = "HEADER")]
+    pub(crate) header: Vec<String>,
+    /// Response body
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) body: Option<String>,
+    /// File with one JSON object a line: provider, status, body, message, headers; `-` for standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "provider", "status", "header", "body"])]
+    pub(crate) input: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Policy {
+    #[command(subcommand)]
+    pub(crate) command: PolicyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// Show what is known of an agent's retries; without a name, list all
+    Show {
+        /// Agent or SDK
+        agent: Option<String>,
+        /// Its version; without it the newest policy is shown
+        #[arg(long, value_name = "VERSION")]
+        agent_version: Option<String>,
+    },
+    /// Check a policy.toml: unknown keys, contradictions, layers that multiply
+    Check {
+        /// File to check, or `-` for standard input
+        file: PathBuf,
+    },
+    /// Print a shipped profile: interactive or batch
+    Profile {
+        /// Name of the profile
+        name: String,
+    },
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Taxonomy {
+    #[command(subcommand)]
+    pub(crate) command: TaxonomyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TaxonomyCommand {
+    /// Print all rows as JSON
+    Export,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Report {}

@@ -55,7 +55,8 @@ impl Reader {
     pub(crate) fn complain(&self) {
         use std::io::Write as _;
         let mut stderr = std::io::stderr().lock();
-        let problems = self.scan.problems.iter().map(|p| format!("cannot read {}: {}", p.path.display(), p.message));
+        let problems =
+            self.scan.problems.iter().map(|p| format!("cannot read {}: {}", p.path.display(), p.message));
         let gaps = self.scan.gaps.iter().map(|gap| {
             let path = self.scan.path(gap.source).display();
             format!("{path}{}: {}", gap.place, retryscope_report::words::gap(&gap.kind))
@@ -77,10 +78,13 @@ impl Reader {
             let roots: Vec<String> = self.roots.iter().map(|r| r.display().to_string()).collect();
             format!("no run was found below {}", roots.join(", "))
         };
-        hinted(looked, [
-            "name a folder or file with logs: retryscope --root DIR".to_owned(),
-            "retryscope sources shows which files were looked at".to_owned(),
-        ])
+        hinted(
+            looked,
+            [
+                "name a folder or file with logs: retryscope --root DIR".to_owned(),
+                "retryscope sources shows which files were looked at".to_owned(),
+            ],
+        )
     }
 }
 
@@ -125,11 +129,13 @@ pub(crate) fn point(text: &str, now: DateTime<Utc>) -> anyhow::Result<DateTime<U
         _ => 0,
     };
     match number.parse::<i64>() {
-        Ok(n) if seconds > 0 => Ok(now - chrono::TimeDelta::seconds(n.saturating_mul(seconds).min(10_000_000_000))),
+        Ok(n) if seconds > 0 => {
+            Ok(now - chrono::TimeDelta::seconds(n.saturating_mul(seconds).min(10_000_000_000)))
+        }
         _ => Err(hinted(
             format!("`{text}` is no point in time"),
-            ["use RFC 3339 (2026-11-29T20:00:00Z), a date (2026-11-29) or a span back (90m, 12h, 7d)".to_owned()],
+            ["use RFC 3339 (2026-11-29T20:00:00Z), a date (2026-11-29) or a span back (90m, 12h, 7d)"
+                .to_owned()],
         )),
     }
 }
-

@@ -38,7 +38,8 @@ pub fn default_roots(environment: &Environment) -> Vec<PathBuf> {
 }
 
 /// Folders that hold no logs and may be huge.
-const SKIPPED: &[&str] = &["node_modules", ".git", "target", ".venv", "__pycache__", "packages", "file-history"];
+const SKIPPED: &[&str] =
+    &["node_modules", ".git", "target", ".venv", "__pycache__", "packages", "file-history"];
 
 pub(crate) fn may_enter(folder: &Path) -> bool {
     folder.file_name().and_then(|name| name.to_str()).is_none_or(|name| !SKIPPED.contains(&name))

@@ -4,7 +4,10 @@ use std::fs::File;
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use retryscope_adapters::{DatabaseDecoder, HEAD_LENGTH, Reading, Recognized, is_complete_json, may_hold_records, open_database, recognize};
+use retryscope_adapters::{
+    DatabaseDecoder, HEAD_LENGTH, Reading, Recognized, is_complete_json, may_hold_records, open_database,
+    recognize,
+};
 use retryscope_analysis::SourceState;
 use retryscope_record::{GapKind, Item, Origin, Place, Sink, SourceId, View};
 use retryscope_tail::{Found, LineReader};
@@ -29,7 +32,8 @@ fn read_file(scan: &mut Scan, found: &Found) -> io::Result<()> {
     let length = fill(&mut input, &mut head)?;
     let Some(recognized) = recognize(&found.path, &head[..length]) else { return Ok(()) };
     if let Reading::Database(decoder) = recognized.reading {
-        return database(scan, found, recognized.agent, recognized.view, decoder);
+        database(scan, found, recognized.agent, recognized.view, decoder);
+        return Ok(());
     }
     input.seek(SeekFrom::Start(0))?;
     let written_at = found.metadata.modified().ok().map(Into::into);
@@ -57,17 +61,18 @@ fn database(
     agent: Option<&'static str>,
     view: View,
     mut decoder: Box<dyn DatabaseDecoder>,
-) -> io::Result<()> {
+) {
     let id = begin(scan, &found.path, agent, view, found.metadata.len());
     let written_at = found.metadata.modified().ok().map(Into::into);
     scan.states.insert(id, SourceState { written_at, ..SourceState::default() });
     let result = open_database(&found.path).map_err(|error| error.to_string()).and_then(|opened| {
-        decoder.rows(opened.connection(), &mut EngineSink { scan, id, view }).map_err(|error| error.to_string())
+        decoder
+            .rows(opened.connection(), &mut EngineSink { scan, id, view })
+            .map_err(|error| error.to_string())
     });
     if let Err(message) = result {
         scan.gaps.push(SourceGap { source: id, place: Place::Whole, kind: GapKind::Database { message } });
     }
-    Ok(())
 }
 
 fn begin(scan: &mut Scan, path: &Path, agent: Option<&'static str>, view: View, bytes: u64) -> SourceId {
@@ -77,7 +82,13 @@ fn begin(scan: &mut Scan, path: &Path, agent: Option<&'static str>, view: View, 
     id
 }
 
-fn decode(scan: &mut Scan, id: SourceId, recognized: Recognized, input: impl Read, length: u64) -> io::Result<()> {
+fn decode(
+    scan: &mut Scan,
+    id: SourceId,
+    recognized: Recognized,
+    input: impl Read,
+    length: u64,
+) -> io::Result<()> {
     let view = recognized.view;
     match recognized.reading {
         Reading::Lines(mut decoder) => {
@@ -88,7 +99,8 @@ fn decode(scan: &mut Scan, id: SourceId, recognized: Recognized, input: impl Rea
                 // A last line that is cut is a gap of its own kind; one that is whole just lacks its line end.
                 if !line.complete && line.bytes.first() == Some(&b'{') && !is_complete_json(line.bytes) {
                     into.gap(place, GapKind::TornLine);
-                } else if line.shortened && line.bytes.first() == Some(&b'{') && !is_complete_json(line.bytes) {
+                } else if line.shortened && line.bytes.first() == Some(&b'{') && !is_complete_json(line.bytes)
+                {
                     into.gap(place, GapKind::OversizedLine);
                 } else {
                     decoder.line(place, line.bytes, &mut into);

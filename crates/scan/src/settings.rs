@@ -40,7 +40,10 @@ pub(crate) struct Found {
 impl Found {
     /// Reads one file. A file that cannot be read gives no settings: the defaults are then said to be in force.
     pub(crate) fn read(&mut self, agent: &'static str, path: &Path) {
-        let parts = FILES.iter().find(|(_, end)| path.ends_with(end)).map_or(1, |(_, end)| Path::new(end).components().count());
+        let parts = FILES
+            .iter()
+            .find(|(_, end)| path.ends_with(end))
+            .map_or(1, |(_, end)| Path::new(end).components().count());
         let Some(home) = path.ancestors().nth(parts) else { return };
         let small = fs::metadata(path).is_ok_and(|m| m.len() <= MAX_FILE_BYTES as u64);
         let Some(text) = small.then(|| fs::read(path).ok()).flatten() else { return };
@@ -53,7 +56,11 @@ impl Found {
     }
 
     /// Gives each source the settings of its agent and home.
-    pub(crate) fn assign(&self, sources: &BTreeMap<SourceId, Source>, states: &mut BTreeMap<SourceId, SourceState>) {
+    pub(crate) fn assign(
+        &self,
+        sources: &BTreeMap<SourceId, Source>,
+        states: &mut BTreeMap<SourceId, SourceState>,
+    ) {
         for (id, source) in sources {
             let beside = self.by_home.iter().filter(|(agent, home, _)| {
                 source.agent.is_none_or(|of| of == *agent) && source.path.starts_with(home)
@@ -66,6 +73,9 @@ impl Found {
     }
 
     fn of(&self, agent: &str, home: &Path) -> Option<&Settings> {
-        self.by_home.iter().find(|(a, h, _)| *a == agent && h == home).map(|(_, _, settings)| settings.as_ref())
+        self.by_home
+            .iter()
+            .find(|(a, h, _)| *a == agent && h == home)
+            .map(|(_, _, settings)| settings.as_ref())
     }
 }

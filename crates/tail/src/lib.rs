@@ -3,9 +3,13 @@
 //! Not for: what a line means. Invariant: every byte is looked at once, and no line, however long, makes more than
 //! [`LINE_LIMIT`] bytes stay in memory.
 
+mod follow;
+mod identity;
 mod lines;
 mod shrink;
 mod walk;
 
+pub use follow::{FileState, Follower, Happening, Interest, Listener};
+pub use identity::Identity;
 pub use lines::{LINE_LIMIT, Line, LineReader};
 pub use walk::{Found, WalkProblem, walk};

@@ -33,7 +33,10 @@ pub struct LineReader<R> {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    offset: u64,
+    /// Offset of the line that is being read.
+    line_start: u64,
+    /// Bytes of it that went into the skeleton.
+    shrunk: u64,
     number: u64,
     shrink: Option<Shrink>,
     skeleton: Vec<u8>,
@@ -49,11 +52,38 @@ impl<R: Read> LineReader<R> {
     /// Returns a reader for `input`, which stands at `offset` after `lines` complete lines.
     pub fn resume(input: R, offset: u64, lines: u64) -> Self {
         let buffer = vec![0; BLOCK];
-        Self { input, buffer, start: 0, end: 0, offset, number: lines, shrink: None, skeleton: Vec::new(), done: false }
+        Self {
+            input,
+            buffer,
+            start: 0,
+            end: 0,
+            line_start: offset,
+            shrunk: 0,
+            number: lines,
+            shrink: None,
+            skeleton: Vec::new(),
+            done: false,
+        }
     }
 
-    /// Returns the next line, `None` at the end of the input.
+    /// Returns the next line, `None` at the end of the input. A last line without line end is returned too.
     pub fn next_line(&mut self) -> io::Result<Option<Line<'_>>> {
+        self.next(true)
+    }
+
+    /// Returns the next line that has a line end; `None` at the end of the input. What stands after the last line end is
+    /// kept until more of it comes, however long that takes.
+    pub fn next_complete_line(&mut self) -> io::Result<Option<Line<'_>>> {
+        self.done = false;
+        self.next(false)
+    }
+
+    /// Returns whether a line has begun that has no end yet.
+    pub fn has_partial_line(&self) -> bool {
+        self.end > self.start || self.shrink.is_some()
+    }
+
+    fn next(&mut self, take_last: bool) -> io::Result<Option<Line<'_>>> {
         let mut scanned = self.start;
         loop {
             if let Some(at) = memchr(b'\n', &self.buffer[scanned..self.end]) {
@@ -61,6 +91,9 @@ impl<R: Read> LineReader<R> {
                 return Ok(Some(self.take(at, true)));
             }
             scanned = self.end;
+            if self.done && !take_last {
+                return Ok(None);
+            }
             if self.done {
                 if self.start == self.end && self.shrink.is_none() {
                     return Ok(None);
@@ -71,7 +104,7 @@ impl<R: Read> LineReader<R> {
                 // Too long to keep: from here on only its skeleton is kept.
                 let shrink = self.shrink.get_or_insert_with(Shrink::new);
                 shrink.feed(&self.buffer[self.start..self.end]);
-                self.offset += (self.end - self.start) as u64;
+                self.shrunk += (self.end - self.start) as u64;
                 self.start = 0;
                 self.end = 0;
             } else if self.start > 0 && self.buffer.len() - self.end < BLOCK / 2 {
@@ -96,16 +129,22 @@ impl<R: Read> LineReader<R> {
 
     /// Returns the offset after the last complete line, and how many complete lines stand before it.
     pub fn position(&self) -> (u64, u64) {
-        (self.offset, self.number)
+        (self.line_start, self.number)
+    }
+
+    /// Returns the offset up to which bytes were read from the source, begun line included.
+    pub fn read_to(&self) -> u64 {
+        self.line_start + self.shrunk + (self.end - self.start) as u64
     }
 
     fn take(&mut self, at: usize, complete: bool) -> Line<'_> {
         let (start, end) = (self.start, at);
-        let offset = self.offset;
-        let taken = (at - start) as u64 + u64::from(complete);
+        let offset = self.line_start;
+        let taken = self.shrunk + (at - start) as u64 + u64::from(complete);
+        self.shrunk = 0;
         self.start = (at + usize::from(complete)).min(self.end);
         self.number += 1;
-        self.offset += taken;
+        self.line_start += taken;
         let shortened = self.shrink.is_some();
         let bytes = if let Some(mut shrink) = self.shrink.take() {
             shrink.feed(&self.buffer[start..end]);

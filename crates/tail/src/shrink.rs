@@ -29,8 +29,10 @@ impl Shrink {
                 let ends = byte == b'"' && !self.escaped;
                 self.string_length += 1;
                 // An escape is kept whole or not at all.
-                let keep = ends || self.string_length <= STRING_LIMIT || self.escaped && self.string_length == STRING_LIMIT + 1;
-                self.escaped = byte == b'\\' && !self.escaped && keep || byte == b'\\' && !self.escaped;
+                let keep = ends
+                    || self.string_length <= STRING_LIMIT
+                    || self.escaped && self.string_length == STRING_LIMIT + 1;
+                self.escaped = byte == b'\\' && !self.escaped;
                 self.in_string = !ends;
                 keep
             } else {

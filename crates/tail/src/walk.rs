@@ -69,7 +69,9 @@ pub fn walk(root: &Path, enter: &dyn Fn(&Path) -> bool) -> (Vec<Found>, Vec<Walk
         }
     }
     // Several names of one file are one file; a name that is no link is the better one.
-    found.sort_by_cached_key(|f| (fs::symlink_metadata(&f.path).is_ok_and(|m| m.is_symlink()), f.path.clone()));
+    found.sort_by_cached_key(|f| {
+        (fs::symlink_metadata(&f.path).is_ok_and(|m| m.is_symlink()), f.path.clone())
+    });
     let mut files = HashSet::new();
     found.retain(|f| files.insert((f.metadata.dev(), f.metadata.ino())));
     found.sort_by(|a, b| a.path.cmp(&b.path));

@@ -5,7 +5,8 @@
 
 use chrono::{DateTime, Utc};
 use retryscope_events::{
-    AttemptOutcome, Body, Candidate, Event, Layer, ModelAttempt, ModelFailed, ModelRequest, ModelRetry, Source,
+    AttemptOutcome, Body, Candidate, Event, Layer, ModelAttempt, ModelFailed, ModelRequest, ModelRetry,
+    Source,
 };
 use retryscope_record::{Item, Mark, Place, RunKey, Shown, Sink, TurnOutcome};
 
@@ -26,7 +27,11 @@ const FAILURES: &[&str] = &[
 pub(super) fn recognize(head: &[u8]) -> bool {
     let text = String::from_utf8_lossy(head);
     let mut lines = text.lines().take(20).filter(|line| parse(line).is_some());
-    lines.next().is_some() && (holds(head, "[API REQUEST]") || holds(head, "[API:timing]") || holds(head, "[engine] turn ") || holds(head, "CA certs"))
+    lines.next().is_some()
+        && (holds(head, "[API REQUEST]")
+            || holds(head, "[API:timing]")
+            || holds(head, "[engine] turn ")
+            || holds(head, "CA certs"))
 }
 
 /// Splits `<time> [LEVEL] text`.
@@ -68,11 +73,19 @@ impl DebugLog {
         }
     }
 
+    #[expect(clippy::unused_self, reason = "reads like `event` beside it")]
     fn mark(&self, run: &RunKey, place: Place, at: DateTime<Utc>, mark: Mark, sink: &mut dyn Sink) {
         sink.item(place, Item::Mark { run: run.clone(), at: Some(at), mark });
     }
 
-    fn event(&self, run: &RunKey, place: Place, at: DateTime<Utc>, body: impl Into<Body>, sink: &mut dyn Sink) {
+    fn event(
+        &self,
+        run: &RunKey,
+        place: Place,
+        at: DateTime<Utc>,
+        body: impl Into<Body>,
+        sink: &mut dyn Sink,
+    ) {
         let mut event = Event::new(&*run.id, at, body).agent(AGENT);
         event.turn = Some(format!("#{}", self.turns.max(1)));
         sink.item(place, Item::Event(Box::new(event), None));
@@ -97,7 +110,13 @@ impl LineDecoder for DebugLog {
                 self.turns += 1;
                 self.open = None;
                 self.failed = false;
-                self.mark(&run, place, at, Mark::TurnStarted { turn: Some(format!("#{}", self.turns)) }, sink);
+                self.mark(
+                    &run,
+                    place,
+                    at,
+                    Mark::TurnStarted { turn: Some(format!("#{}", self.turns)) },
+                    sink,
+                );
             } else if rest.contains(" end ") {
                 self.end_turn(&run, place, at, rest, sink);
             }
@@ -128,33 +147,38 @@ impl DebugLog {
             ..Candidate::default()
         };
         let repeats = self.failed && self.open.is_some() && !background;
-        let id = match self.open.clone().filter(|_| repeats) {
-            Some(id) => id,
-            None => {
-                if let Some(before) = self.open.take().filter(|_| self.failed) {
-                    self.event(run, place, at, ModelFailed::new().request_id(before), sink);
-                }
-                self.requests += 1;
-                let id = format!("#{}", self.requests);
-                let source = if background { Source::Background } else { Source::Foreground };
-                let request = ModelRequest::new().request_id(id.clone()).source(source).purpose(query);
-                self.event(run, place, at, request.candidate(candidate.clone()), sink);
-                id
+        let id = if let Some(id) = self.open.clone().filter(|_| repeats) {
+            id
+        } else {
+            if let Some(before) = self.open.take().filter(|_| self.failed) {
+                self.event(run, place, at, ModelFailed::new().request_id(before), sink);
             }
+            self.requests += 1;
+            let id = format!("#{}", self.requests);
+            let source = if background { Source::Background } else { Source::Foreground };
+            let request = ModelRequest::new().request_id(id.clone()).source(source).purpose(query);
+            self.event(run, place, at, request.candidate(candidate.clone()), sink);
+            id
         };
         self.attempts += 1;
-        let mut attempt = ModelAttempt::new().request_id(id.clone()).attempt_id(format!("#{}", self.attempts));
+        let mut attempt =
+            ModelAttempt::new().request_id(id.clone()).attempt_id(format!("#{}", self.attempts));
         attempt.candidate = Some(candidate);
         attempt.started_at = Some(at);
         self.event(run, place, at, attempt, sink);
-        if !repeats {
-            self.failed = false;
-        }
         self.failed = false;
         self.open = Some(id);
     }
 
-    fn failure(&mut self, run: &RunKey, place: Place, at: DateTime<Utc>, text: &str, open: &str, sink: &mut dyn Sink) {
+    fn failure(
+        &mut self,
+        run: &RunKey,
+        place: Place,
+        at: DateTime<Utc>,
+        text: &str,
+        open: &str,
+        sink: &mut dyn Sink,
+    ) {
         if !FAILURES.iter().any(|beginning| text.starts_with(beginning)) {
             return;
         }
@@ -192,7 +216,8 @@ impl DebugLog {
     }
 
     fn end_turn(&mut self, run: &RunKey, place: Place, at: DateTime<Utc>, rest: &str, sink: &mut dyn Sink) {
-        let stop = rest.split_once(" stop=").and_then(|(_, rest)| rest.split([' ', ')']).next()).unwrap_or("null");
+        let stop =
+            rest.split_once(" stop=").and_then(|(_, rest)| rest.split([' ', ')']).next()).unwrap_or("null");
         if self.failed
             && let Some(open) = self.open.take()
         {

@@ -28,26 +28,35 @@ pub(crate) const ADAPTER: Adapter = Adapter {
 
 fn recognize(path: &Path, head: &[u8]) -> Option<Recognized> {
     let name = path.file_name()?.to_str()?;
-    let lines = |view, decoder| Some(Recognized { agent: Some(AGENT), view, reading: Reading::Lines(decoder) });
+    let lines =
+        |view, decoder| Some(Recognized { agent: Some(AGENT), view, reading: Reading::Lines(decoder) });
     if name.ends_with(".meta.json") && holds(head, "\"toolUseId\"") {
         let reading = Reading::Document(Box::new(SubagentMeta { run: run_of_subagent(path)? }));
         return Some(Recognized { agent: Some(AGENT), view: View::RESULT, reading });
     }
     let records: Vec<Object<'_>> = head.split(|b| *b == b'\n').take(20).filter_map(Object::parse).collect();
-    if records.iter().any(|r| r.is("type", "system") && r.is("subtype", "init") && r.raw("session_id").is_some())
-        || records.iter().any(|r| r.is("type", "result") && r.raw("session_id").is_some() && r.raw("is_error").is_some())
+    if records
+        .iter()
+        .any(|r| r.is("type", "system") && r.is("subtype", "init") && r.raw("session_id").is_some())
+        || records
+            .iter()
+            .any(|r| r.is("type", "result") && r.raw("session_id").is_some() && r.raw("is_error").is_some())
     {
-        return lines(View::STDOUT, Box::new(stdout::Stdout::default()));
+        return lines(View::STDOUT, Box::<stdout::Stdout>::default());
     }
-    let line_types = ["user", "assistant", "system", "queue-operation", "api-request", "file-history-snapshot", "summary"];
+    let line_types =
+        ["user", "assistant", "system", "queue-operation", "api-request", "file-history-snapshot", "summary"];
     let is_transcript = records.iter().any(|r| {
         r.str("type").is_some_and(|t| line_types.contains(&t.as_ref()))
             && (r.raw("sessionId").is_some() || r.raw("leafUuid").is_some())
     });
     // A first line longer than the head shows only its beginning.
-    let cut = records.is_empty() && name.ends_with(".jsonl") && holds(head, "\"sessionId\":\"") && holds(head, "\"uuid\":\"");
+    let cut = records.is_empty()
+        && path.extension().is_some_and(|e| e == "jsonl")
+        && holds(head, "\"sessionId\":\"")
+        && holds(head, "\"uuid\":\"");
     if is_transcript || cut {
-        return lines(View::SESSION, Box::new(transcript::Transcript::default()));
+        return lines(View::SESSION, Box::<transcript::Transcript>::default());
     }
     if debug_log::recognize(head) {
         return lines(View::DEBUG_LOG, Box::new(debug_log::DebugLog::new(session_of_debug_log(path))));
@@ -85,7 +94,8 @@ impl DocumentDecoder for SubagentMeta {
             return;
         };
         let parent = self.run.id.split_once(':').map(|(session, _)| session.to_owned());
-        let facts = Facts { parent_run_id: parent, parent_call_id: record.string("toolUseId"), ..Facts::default() };
+        let facts =
+            Facts { parent_run_id: parent, parent_call_id: record.string("toolUseId"), ..Facts::default() };
         sink.item(Place::Whole, Item::Mark { run: self.run.clone(), at: None, mark: Mark::Facts(facts) });
     }
 }

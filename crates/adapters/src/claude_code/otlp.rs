@@ -71,11 +71,13 @@ pub(crate) fn span(place: Place, span: &Span<'_>, sink: &mut dyn Sink) {
         Item::Event(Box::new(event), None)
     };
     let source = if query == "compact" { Source::Background } else { Source::Foreground };
-    let request = ModelRequest::new().request_id(request_id.clone()).source(source).candidate(candidate.clone());
+    let request =
+        ModelRequest::new().request_id(request_id.clone()).source(source).candidate(candidate.clone());
     say(event(span.started_at, request.into()));
     let attempts = span.events.iter().filter(|(name, ..)| name == "gen_ai.request.attempt");
     for (n, (_, at, _)) in attempts.enumerate() {
-        let mut attempt = ModelAttempt::new().request_id(request_id.clone()).attempt_id(format!("{request_id}.{n}"));
+        let mut attempt =
+            ModelAttempt::new().request_id(request_id.clone()).attempt_id(format!("{request_id}.{n}"));
         attempt.started_at = *at;
         attempt.candidate = Some(candidate.clone());
         say(event(*at, attempt.into()));

@@ -5,10 +5,12 @@
 //! error.
 
 use chrono::{DateTime, Utc};
-use retryscope_events::{Body, Candidate, Event, Layer, ModelFailed, ModelRequest, ModelResponse, ModelRetry, Source};
+use retryscope_events::{
+    Body, Candidate, Event, Layer, ModelFailed, ModelRequest, ModelResponse, ModelRetry, Source,
+};
 use retryscope_record::{Facts, GapKind, Item, Mark, Place, RunKey, Shown, Sink, TurnOutcome};
 
-use super::transcript::usage_of;
+use super::transcript::{status_in, usage_of};
 use super::{AGENT, subagent_key};
 use crate::LineDecoder;
 use crate::json::Object;
@@ -43,7 +45,8 @@ impl LineDecoder for Stdout {
             return;
         };
         let Some(session) = record.string("session_id") else { return };
-        let mut say = Say { place, run: RunKey::new(AGENT, &*session), at: record.time("timestamp"), turn: None, sink };
+        let mut say =
+            Say { place, run: RunKey::new(AGENT, &*session), at: record.time("timestamp"), turn: None, sink };
         if self.session.as_ref() != Some(&session) {
             self.enter(session, &mut say);
         }
@@ -60,7 +63,9 @@ impl LineDecoder for Stdout {
             }
             (Some("assistant"), _) => self.assistant(&record, &mut say),
             (Some("user"), _) => {
-                if let Some(uuid) = record.string("uuid").filter(|_| record.raw("parent_tool_use_id").is_none()) {
+                if let Some(uuid) =
+                    record.string("uuid").filter(|_| record.raw("parent_tool_use_id").is_none())
+                {
                     say.mark(Mark::Anchor(uuid));
                 }
             }
@@ -92,7 +97,12 @@ impl Say<'_> {
 
     fn shows(&mut self, requests: Shown, because: &'static str) {
         self.mark(Mark::Shows { source: Source::Foreground, requests, attempts: Shown::Some, because });
-        self.mark(Mark::Shows { source: Source::Background, requests: Shown::None, attempts: Shown::None, because });
+        self.mark(Mark::Shows {
+            source: Source::Background,
+            requests: Shown::None,
+            attempts: Shown::None,
+            because,
+        });
     }
 }
 
@@ -102,7 +112,10 @@ impl Stdout {
         self.main = Asked::default();
         self.children.clear();
         self.turns = 0;
-        say.shows(Shown::All, "standard output shows retries after HTTP and connection errors, but no silent repeats");
+        say.shows(
+            Shown::All,
+            "standard output shows retries after HTTP and connection errors, but no silent repeats",
+        );
         self.begin_turn(say);
     }
 
@@ -124,7 +137,12 @@ impl Stdout {
     }
 
     /// Returns the conversation of a line: the main one, or a subagent's with its own run.
-    fn conversation<'s>(&'s mut self, agent: Option<String>, call: Option<String>, say: &mut Say<'_>) -> &'s mut Asked {
+    fn conversation<'s>(
+        &'s mut self,
+        agent: Option<String>,
+        call: Option<String>,
+        say: &mut Say<'_>,
+    ) -> &'s mut Asked {
         let Some(agent) = agent else {
             say.turn.clone_from(&self.turn);
             return &mut self.main;
@@ -165,18 +183,23 @@ impl Stdout {
         let call = record.string("parent_tool_use_id");
         let message = record.object("message").unwrap_or_default();
         let asked = self.conversation(agent, call, say);
-        for id in [record.string("uuid"), message.string("id"), record.string("request_id")].into_iter().flatten() {
+        for id in
+            [record.string("uuid"), message.string("id"), record.string("request_id")].into_iter().flatten()
+        {
             say.mark(Mark::Anchor(id));
         }
         if message.is("model", "<synthetic>") {
             // The final error; `result` repeats it.
-            let text = message.objects("content").and_then(|blocks| blocks.iter().find_map(|b| b.string("text")));
+            let text =
+                message.objects("content").and_then(|blocks| blocks.iter().find_map(|b| b.string("text")));
             let Some(text) = text else { return };
             let request_id = asked.ensure(say);
             asked.open = false;
+            let from_text = status_in(&text);
             let mut failed = ModelFailed::new().request_id(request_id).message(text);
             failed.code = record.string("error");
-            failed.status = record.status("api_error_status").or_else(|| record.status("apiErrorStatus"));
+            failed.status =
+                record.status("api_error_status").or_else(|| record.status("apiErrorStatus")).or(from_text);
             failed.upstream_request_id = record.string("request_id").or_else(|| record.string("requestId"));
             say.event(failed);
             return;
@@ -231,7 +254,8 @@ impl Asked {
         if !self.open {
             self.open = true;
             self.requests += 1;
-            let request = ModelRequest::new().request_id(format!("#{}", self.requests)).source(Source::Foreground);
+            let request =
+                ModelRequest::new().request_id(format!("#{}", self.requests)).source(Source::Foreground);
             say.event(request);
         }
         format!("#{}", self.requests)

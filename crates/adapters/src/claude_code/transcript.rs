@@ -63,7 +63,9 @@ fn matters(line: &[u8]) -> bool {
         || holds(head, "\"type\":\"file-history-snapshot\"")
     {
         // A prompt may quote such words; a conversation line always has one of these keys.
-        return holds(head, "\"type\":\"user\"") || holds(head, "\"type\":\"assistant\"") || holds(head, "\"type\":\"system\"");
+        return holds(head, "\"type\":\"user\"")
+            || holds(head, "\"type\":\"assistant\"")
+            || holds(head, "\"type\":\"system\"");
     }
     true
 }
@@ -112,7 +114,13 @@ impl Say<'_> {
         self.sink.item(self.place, Item::Mark { run: self.run.clone(), at: self.at, mark });
     }
 
-    fn event(&mut self, turn: Option<&String>, id: Option<String>, body: impl Into<Body>, raw: Option<RawFailure>) {
+    fn event(
+        &mut self,
+        turn: Option<&String>,
+        id: Option<String>,
+        body: impl Into<Body>,
+        raw: Option<RawFailure>,
+    ) {
         let mut event = Event::new(&*self.run.id, DateTime::UNIX_EPOCH, body).agent(AGENT);
         event.ts = self.at;
         event.turn = turn.cloned();
@@ -169,21 +177,33 @@ impl Transcript {
     fn user(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
         let message = record.object("message").unwrap_or_default();
         let content = message.raw("content").unwrap_or("");
-        if content.starts_with("\"[Request interrupted by user") || content.contains("\"text\":\"[Request interrupted by user") {
+        if content.starts_with("\"[Request interrupted by user")
+            || content.contains("\"text\":\"[Request interrupted by user")
+        {
             let turn = self.turn.clone();
             let outcome = TurnOutcome::Cancelled;
-            say.mark(Mark::TurnEnded { turn, outcome, reason: Some("interrupted_by_user".into()), message: None });
+            say.mark(Mark::TurnEnded {
+                turn,
+                outcome,
+                reason: Some("interrupted_by_user".into()),
+                message: None,
+            });
             return;
         }
         let is_tool_result = record.raw("toolUseResult").is_some()
-            || message.objects("content").is_some_and(|blocks| blocks.iter().any(|b| b.is("type", "tool_result")));
+            || message
+                .objects("content")
+                .is_some_and(|blocks| blocks.iter().any(|b| b.is("type", "tool_result")));
         let is_side = record.bool("isMeta") == Some(true) || record.bool("isCompactSummary") == Some(true);
         if is_tool_result || is_side || record.raw("message").is_none() {
             return;
         }
         self.prompts += 1;
         // Without a prompt id the prompt's own line names the turn.
-        self.turn = record.string("promptId").or_else(|| record.string("uuid")).or_else(|| Some(format!("#{}", self.prompts)));
+        self.turn = record
+            .string("promptId")
+            .or_else(|| record.string("uuid"))
+            .or_else(|| Some(format!("#{}", self.prompts)));
         say.mark(Mark::TurnStarted { turn: self.turn.clone() });
         if let Some(uuid) = record.string("uuid") {
             say.mark(Mark::Anchor(uuid));
@@ -228,7 +248,8 @@ impl Transcript {
                 say.event(turn.as_ref(), None, ModelFailed::new().request_id(before.id), None);
             }
             let source = if query == "compact" { Source::Background } else { Source::Foreground };
-            let request = ModelRequest::new().request_id(root.clone()).candidate(candidate.clone()).source(source);
+            let request =
+                ModelRequest::new().request_id(root.clone()).candidate(candidate.clone()).source(source);
             say.event(turn.as_ref(), None, request.purpose(query), None);
         } else if let Some(changed) = changed.filter(|changed| !changed.is_empty())
             && self.request.as_ref().is_some_and(|before| before.model == model)
@@ -237,7 +258,8 @@ impl Transcript {
             let retry = ModelRetry::new().request_id(root.clone()).layer(Layer::Agent).changed(changed);
             say.event(turn.as_ref(), None, retry, None);
         }
-        let mut attempt = ModelAttempt::new().request_id(root.clone()).attempt_id(id.clone()).candidate(candidate);
+        let mut attempt =
+            ModelAttempt::new().request_id(root.clone()).attempt_id(id.clone()).candidate(candidate);
         attempt.started_at = say.at;
         attempt.layer = repeats.map(|_| Layer::Agent);
         say.event(turn.as_ref(), None, attempt, None);
@@ -256,7 +278,12 @@ impl Transcript {
             Some("api_error") => self.api_error(record, say),
             Some("turn_duration" | "stop_hook_summary") => {
                 let turn = self.turn.clone();
-                say.mark(Mark::TurnEnded { turn, outcome: TurnOutcome::Succeeded, reason: None, message: None });
+                say.mark(Mark::TurnEnded {
+                    turn,
+                    outcome: TurnOutcome::Succeeded,
+                    reason: None,
+                    message: None,
+                });
             }
             _ => {}
         }
@@ -278,7 +305,8 @@ impl Transcript {
         retry.max_attempts = record.u64("maxRetries").map(|n| n + 1);
         retry.delay_ms = record.u64("retryInMs");
         retry.status = error.status("status");
-        let connection = error.object("connection").and_then(|c| c.string("code").or_else(|| c.string("message")));
+        let connection =
+            error.object("connection").and_then(|c| c.string("code").or_else(|| c.string("message")));
         let cause = error.object("cause").and_then(|c| c.string("code"));
         let inner = error.raw("error").filter(|raw| raw.starts_with('{') && *raw != "{}").map(str::to_owned);
         retry.message = error.string("message").or_else(|| error.string("formatted")).or(inner);
@@ -296,7 +324,9 @@ impl Transcript {
         let headers = error.object("headers").map(|headers| {
             headers
                 .members()
-                .filter_map(|(name, value)| Some((name.to_ascii_lowercase(), crate::json::text(value)?.into_owned())))
+                .filter_map(|(name, value)| {
+                    Some((name.to_ascii_lowercase(), crate::json::text(value)?.into_owned()))
+                })
                 .collect()
         });
         let raw = headers.map(|headers| RawFailure { headers, body: None });
@@ -315,7 +345,9 @@ impl Transcript {
             self.request = None;
             return;
         }
-        for id in [record.string("uuid"), message.string("id"), record.string("requestId")].into_iter().flatten() {
+        for id in
+            [record.string("uuid"), message.string("id"), record.string("requestId")].into_iter().flatten()
+        {
             say.mark(Mark::Anchor(id));
         }
         if record.bool("isApiErrorMessage") == Some(true) {
@@ -331,10 +363,15 @@ impl Transcript {
             .and_then(|blocks| blocks.iter().find_map(|b| b.string("text")))
             .or_else(|| message.string("content"));
         let turn = self.turn.clone();
-        let reason = record.string("apiError").or_else(|| record.str("error").map(std::borrow::Cow::into_owned));
+        let reason =
+            record.string("apiError").or_else(|| record.str("error").map(std::borrow::Cow::into_owned));
         // Without a request on the wire: the program refused before it asked.
-        let local = text.as_deref().is_some_and(|t| t.starts_with("Not logged in") || t.starts_with("Please run /login"));
-        if self.has_request_lines && self.request.as_ref().is_none_or(|r| r.answered) || local && !self.has_request_lines {
+        let local = text
+            .as_deref()
+            .is_some_and(|t| t.starts_with("Not logged in") || t.starts_with("Please run /login"));
+        if self.has_request_lines && self.request.as_ref().is_none_or(|r| r.answered)
+            || local && !self.has_request_lines
+        {
             let outcome = TurnOutcome::Failed;
             say.mark(Mark::TurnEnded { turn, outcome, reason, message: text });
             return;
@@ -342,7 +379,7 @@ impl Transcript {
         self.ensure_request(None, say);
         let mut failed = ModelFailed::new();
         failed.request_id = self.request.as_ref().map(|r| r.id.clone());
-        failed.status = record.status("apiErrorStatus");
+        failed.status = record.status("apiErrorStatus").or_else(|| text.as_deref().and_then(status_in));
         failed.code = record.string("apiErrorType").or_else(|| reason.clone());
         failed.message.clone_from(&text);
         failed.upstream_request_id = record.string("requestId");
@@ -359,7 +396,9 @@ impl Transcript {
         let message_id = message.string("id");
         let same = message_id.is_some() && message_id == self.last_message_id;
         let model = message.string("model");
-        if let Some(reference) = record.str("requestRef").and_then(|r| self.chains.get(&*r)).map(|c| c.root.clone()) {
+        if let Some(reference) =
+            record.str("requestRef").and_then(|r| self.chains.get(&*r)).map(|c| c.root.clone())
+        {
             if self.request.as_ref().is_none_or(|r| r.id != reference) {
                 let model = model.clone();
                 self.request = Some(OpenRequest { id: reference, answered: false, model });
@@ -384,7 +423,9 @@ impl Transcript {
         say.event(turn.as_ref(), None, response, None);
         let calls_tool = message.raw("content").is_some_and(|content| content.contains("\"tool_use\""));
         let ended = match stop.as_deref() {
-            Some("end_turn" | "stop_sequence" | "max_tokens" | "refusal" | "model_context_window_exceeded") => true,
+            Some(
+                "end_turn" | "stop_sequence" | "max_tokens" | "refusal" | "model_context_window_exceeded",
+            ) => true,
             Some(_) => false,
             // Older versions write no stop reason: text without a tool call ends a turn, unless more follows.
             None => !calls_tool && message.raw("content").is_some_and(|content| content.contains("\"text\"")),
@@ -403,7 +444,12 @@ impl Transcript {
         self.requests += 1;
         let id = format!("#{}", self.requests);
         let turn = self.turn.clone();
-        say.event(turn.as_ref(), None, ModelRequest::new().request_id(id.clone()).source(Source::Foreground), None);
+        say.event(
+            turn.as_ref(),
+            None,
+            ModelRequest::new().request_id(id.clone()).source(Source::Foreground),
+            None,
+        );
         self.request = Some(OpenRequest { id, answered: false, model: model.map(str::to_owned) });
     }
 }
@@ -421,6 +467,12 @@ fn changes(base: &Chain, now: &Chain) -> Vec<String> {
         changed.push("features".to_owned());
     }
     changed
+}
+
+/// Older versions give the status in the text only: `API Error: 529 {...}`.
+pub(super) fn status_in(text: &str) -> Option<u16> {
+    let (digits, _) = text.strip_prefix("API Error: ")?.split_at_checked(3)?;
+    digits.parse().ok().filter(|n| (100..600).contains(n))
 }
 
 pub(super) fn usage_of(usage: &Object<'_>) -> Usage {

@@ -6,6 +6,7 @@ mod remedy;
 mod story;
 
 use chrono::{DateTime, Utc};
+pub use remedy::Remedy;
 use retryscope_events::{Layer, Source};
 
 use crate::run::{Run, RunOutcome, Turn};
@@ -27,7 +28,7 @@ pub struct Explanation {
     /// What the logs cannot show.
     pub blind_spots: Vec<String>,
     /// What to change, most useful first.
-    pub remedies: Vec<String>,
+    pub remedies: Vec<Remedy>,
 }
 
 /// Explains one turn of a run. `children` are the runs that name this one as their parent.
@@ -66,7 +67,9 @@ fn requests(turn: &Turn) -> String {
             }
             text.push_str(&format!(": {}", words::list(&parts)));
         }
-        if let Some(factor) = counts.amplification().filter(|(min, max)| *min > 1.0 || max.is_none_or(|max| max > 1.0)) {
+        if let Some(factor) =
+            counts.amplification().filter(|(min, max)| *min > 1.0 || max.is_none_or(|max| max > 1.0))
+        {
             text.push_str(&format!(", amplification {}", words::factor(factor)));
         }
     } else {
@@ -84,21 +87,33 @@ fn requests(turn: &Turn) -> String {
 
 fn budget(turn: &Turn) -> Option<String> {
     let ratio = turn.counts.retry_ratio()?;
-    (turn.counts.retries.bound.min > 0).then(|| format!("retry ratio {}, default budget 10 %", words::percent(ratio)))
+    (turn.counts.retries.bound.min > 0)
+        .then(|| format!("retry ratio {}, default budget 10 %", words::percent(ratio)))
 }
 
 fn time(turn: &Turn) -> Option<String> {
     let waiting = turn.time.waiting_ms?;
     let wall = turn.time.wall_ms.map(|wall| format!(" of {}", words::span(wall))).unwrap_or_default();
-    let asked = turn.requests.iter().flat_map(|r| &r.attempts).filter_map(|a| a.failure.as_ref()?.retry_after_ms).max();
-    let asked = asked.map(|ms| format!("; the provider asked for up to {}", words::span(ms))).unwrap_or_default();
+    let asked = turn
+        .requests
+        .iter()
+        .flat_map(|r| &r.attempts)
+        .filter_map(|a| a.failure.as_ref()?.retry_after_ms)
+        .max();
+    let asked =
+        asked.map(|ms| format!("; the provider asked for up to {}", words::span(ms))).unwrap_or_default();
     Some(format!("{}{wall} spent waiting between attempts{asked}", words::span(waiting)))
 }
 
 fn owner(run: &Run, turn: &Turn) -> Option<String> {
     let mut layers: Vec<(Layer, u64, Option<u64>)> = Vec::new();
     for attempt in turn.requests.iter().filter(|r| r.source == Source::Foreground).flat_map(|r| &r.attempts) {
-        let (Some(layer), true) = (attempt.layer, attempt.delay_ms.is_some() || attempt.waited_ms.is_some() || attempt.max_attempts.is_some()) else { continue };
+        let (Some(layer), true) = (
+            attempt.layer,
+            attempt.delay_ms.is_some() || attempt.waited_ms.is_some() || attempt.max_attempts.is_some(),
+        ) else {
+            continue;
+        };
         match layers.iter_mut().find(|(known, ..)| *known == layer) {
             Some((_, n, max)) => {
                 *n += 1;
@@ -113,7 +128,8 @@ fn owner(run: &Run, turn: &Turn) -> Option<String> {
     let words: Vec<String> = layers
         .iter()
         .map(|(layer, n, max)| {
-            let most = max.map(|max| format!(", up to {} allowed", max.saturating_sub(1))).unwrap_or_default();
+            let most =
+                max.map(|max| format!(", up to {} allowed", max.saturating_sub(1))).unwrap_or_default();
             format!("{layer} layer {n}{most}")
         })
         .collect();

@@ -3,6 +3,8 @@
 use chrono::{DateTime, Utc};
 use retryscope_events::{AttemptKind, AttemptOutcome, Candidate, DelaySource, Source};
 
+use retryscope_taxonomy::{Class, Reason};
+
 use crate::count::Bound;
 use crate::judge::Failure;
 use crate::run::{Attempt, Cause, LogicalRequest, RequestOutcome, Run, RunOutcome, Turn};
@@ -72,7 +74,10 @@ impl Story<'_> {
         let said = said.map(|text| format!(": {}", first_line(text))).unwrap_or_default();
         let answered = self.foreground().filter(|r| r.outcome.is_ok()).count();
         match answered {
-            0 => format!("{} ended this turn with an error before a model request failed{said}.", words::capital(&self.agent)),
+            0 => format!(
+                "{} ended this turn with an error before a model request failed{said}.",
+                words::capital(&self.agent)
+            ),
             _ => format!(
                 "{} ended this turn itself{said}. No model request failed: {} answered.",
                 words::capital(&self.agent),
@@ -81,28 +86,30 @@ impl Story<'_> {
         }
     }
 
-    /// "anthropic answered 503 (unavailable) to all 4 requests of step 1, then gemini ..."
+    /// "anthropic answered 503 (unavailable) to all 4 requests of step 1; rivumi then asked ..."
     fn what_failed(&self, request: &LogicalRequest) -> String {
         let step = self.step_of(request);
         let groups = by_candidate(&request.attempts);
         let several = groups.len() > 1;
         let mut parts = Vec::new();
         for (index, (candidate, attempts)) in groups.iter().enumerate() {
-            let who = name(candidate, several || index > 0);
+            let who = name(candidate, several);
             let sends = attempts.iter().map(|a| a.sends).fold(Bound::ZERO, Bound::plus);
             let sends = if several { sends } else { visible_bound(request, sends) };
-            let answers = answers(attempts);
             let requests = match (sends.max, index) {
                 (Some(1), 0) => format!("the only request of {step}"),
-                (Some(1), _) => "one more".to_owned(),
+                (Some(2), 0) if sends.is_exact() => format!("both requests of {step}"),
                 (Some(_), 0) if sends.is_exact() => format!("all {} requests of {step}", sends.min),
+                (None, 0) if !request.upstream.is_visible() => step.clone(),
                 (_, 0) => format!("{} of {step}", words::counted(sends, "request", "requests")),
+                (Some(1), _) => "one more".to_owned(),
                 _ => format!("{} more", words::bound(sends)),
             };
-            parts.push(if index == 0 {
-                format!("{} {answers} to {requests}", words::capital(&who))
-            } else {
-                format!("{} then asked {who}, which {answers} to {requests}", self.agent)
+            let what = answers(attempts, &requests);
+            parts.push(match index {
+                0 if candidate.provider.is_none() => format!("{} {what}", words::capital(&who)),
+                0 => format!("{who} {what}"),
+                _ => format!("{} then asked {who}, which {what}", self.agent),
             });
         }
         format!("{}.", parts.join("; "))
@@ -114,9 +121,21 @@ impl Story<'_> {
         let waited: u64 = request.attempts.iter().filter_map(|a| a.waited_ms.or(a.delay_ms)).sum();
         let took = span_of(request);
         let after = took.map(|ms| format!(" after {}", words::span(ms))).unwrap_or_default();
-        let deadline = self.turn.terminal_reason.as_deref().is_some_and(|r| r.contains("wall_time") || r.contains("deadline"));
+        let deadline = self
+            .turn
+            .terminal_reason
+            .as_deref()
+            .is_some_and(|r| r.contains("wall_time") || r.contains("deadline"));
         if deadline {
-            return format!("The run's own time limit ended it{after}, {} of that spent waiting.", words::span(waited));
+            return format!(
+                "The run's own time limit ended it{after}, {} of that spent waiting.",
+                words::span(waited)
+            );
+        }
+        if !request.upstream.is_visible() || retries == Bound::at_least(0) {
+            return format!(
+                "{agent} gave up{after}; no answer was produced. How often it was sent is not visible in this log."
+            );
         }
         if retries.max == Some(0) && request.fallbacks == 0 {
             return format!("{agent} did not send it again; no answer was produced.");
@@ -148,9 +167,9 @@ impl Story<'_> {
         Some(match failure.class.as_str() {
             "exhausted" => {
                 let reset = self.reset(failure);
-                format!("The account has used up its {}{reset}: waiting a moment cannot help{wasted}.", limit_word(&failure.reason))
+                format!("The account has used up its {}{reset}: waiting a moment cannot help{wasted}.", limit_word(failure.reason.as_str()))
             }
-            "auth" => format!("The {} was refused, so no retry can help{wasted}.", if failure.reason == "model_access" || failure.reason == "permission" { "access" } else { "login or key" }),
+            "auth" => format!("The {} was refused, so no retry can help{wasted}.", if matches!(failure.reason, Reason::ModelAccess | Reason::Permission) { "access" } else { "login or key" }),
             "invalid_request" => format!("The request itself was refused, so sending it again cannot help{wasted}."),
             "too_large" => format!("The request was too large; it can pass only after it was made smaller{wasted}."),
             "content" => format!("A content filter refused it, and will again for the same input{wasted}."),
@@ -164,7 +183,7 @@ impl Story<'_> {
                 }
                 None => return None,
             },
-            "transient" if repeats == 0 && request.fallbacks == 0 => match asked {
+            "transient" if request.retries.bound.max == Some(0) && request.fallbacks == 0 => match asked {
                 Some(asked) => format!("This kind of error passes by itself; the provider asked to wait {asked}."),
                 None => "This kind of error often passes by itself, and no second try was made.".to_owned(),
             },
@@ -194,14 +213,15 @@ impl Story<'_> {
             .collect();
         let mut text = match recovered.as_slice() {
             [] if !self.turn.counts.upstream_requests.is_visible() => {
-                "It succeeded; whether requests were sent more than once is not visible in this log.".to_owned()
+                "It succeeded; whether requests were sent more than once is not visible in this log."
+                    .to_owned()
             }
             [] if lost.is_empty() && !self.turn.counts.upstream_requests.bound.is_exact() => {
                 "It succeeded; no repeat is recorded, but this log cannot show all of them.".to_owned()
             }
             [] if lost.is_empty() => "It succeeded; nothing was sent twice.".to_owned(),
             [] => "It succeeded.".to_owned(),
-            [one] => self.recovered(one),
+            [one] => told_recovered(one),
             several => {
                 let retries: u64 = several.iter().map(|r| r.retries.bound.min).sum();
                 format!(
@@ -213,7 +233,7 @@ impl Story<'_> {
             }
         };
         let too_large = lost.iter().any(|r| {
-            r.attempts.iter().filter_map(|a| a.failure.as_ref()).any(|f| f.class == "too_large")
+            r.attempts.iter().filter_map(|a| a.failure.as_ref()).any(|f| f.class == Class::TooLarge)
         });
         if too_large {
             text.push_str(" One request was too large; the conversation was made smaller and asked again.");
@@ -221,44 +241,26 @@ impl Story<'_> {
             text.push_str(&format!(
                 " {} got no answer on the way{}.",
                 words::counted(Bound::exact(lost.len() as u64), "request", "requests"),
-                lost.iter().find_map(|r| r.attempts.iter().rev().find_map(|a| a.failure.as_ref())).map(|f| format!(" ({})", describe(f))).unwrap_or_default(),
+                lost.iter()
+                    .find_map(|r| r.attempts.iter().rev().find_map(|a| a.failure.as_ref()))
+                    .map(|f| format!(" ({})", describe(f)))
+                    .unwrap_or_default(),
             ));
         }
         text
     }
 
-    fn recovered(&self, request: &LogicalRequest) -> String {
-        let failed: Vec<&Attempt> = request.attempts.iter().filter(|a| a.outcome == Some(AttemptOutcome::Failed)).collect();
-        let answers = failed.iter().filter_map(|a| a.failure.as_ref()).map(describe).collect::<Vec<_>>();
-        let after = match answers.as_slice() {
-            [] => "the failures before it are not described in this log".to_owned(),
-            all => format!("after {}", words::list(&fold(all))),
-        };
-        let took = span_of(request).map(|ms| format!(" after {}", words::span(ms))).unwrap_or_default();
-        let silent = failed.iter().filter(|a| a.failure.is_none()).count();
-        let silent = match silent {
-            0 => String::new(),
-            1 => " One of the repeats is in no error record of this agent.".to_owned(),
-            n => format!(" {n} of the repeats are in no error record of this agent."),
-        };
-        if request.outcome == RequestOutcome::OkAfterFallback {
-            let to = request.attempts.last().map(|a| name(&a.candidate, true)).unwrap_or_default();
-            let from = request.attempts.first().map(|a| name(&a.candidate, true)).unwrap_or_default();
-            return format!("Recovered: {to} answered{took} instead of {from}, {after}; no work lost.{silent}");
-        }
-        let attempt = request.upstream.bound;
-        let on = if attempt.is_exact() { format!("on attempt {}", attempt.min) } else { format!("after {} attempts", words::bound(attempt)) };
-        format!("Recovered {on}{took}, {after}; no work lost.{silent}")
-    }
-
     fn stopped(&self, beginning: &str) -> String {
         let open = self.foreground().rev().find(|r| !r.outcome.is_ok());
         let mut text = beginning.trim_end_matches('.').to_owned();
-        let last = open.and_then(|r| r.attempts.iter().rev().find(|a| a.outcome == Some(AttemptOutcome::Failed)).map(|a| (r, a)));
+        let last = open.and_then(|r| {
+            r.attempts.iter().rev().find(|a| a.outcome == Some(AttemptOutcome::Failed)).map(|a| (r, a))
+        });
         match last {
             Some((request, attempt)) => {
-                let failed = request.attempts.iter().filter(|a| a.outcome == Some(AttemptOutcome::Failed)).count();
-                let why = attempt.failure.as_ref().map(describe).unwrap_or_else(|| "no reason logged".to_owned());
+                let failed =
+                    request.attempts.iter().filter(|a| a.outcome == Some(AttemptOutcome::Failed)).count();
+                let why = attempt.failure.as_ref().map_or_else(|| "no reason logged".to_owned(), describe);
                 text.push_str(&format!(
                     ". By then {} of {} had failed, last with {why}",
                     words::counted(Bound::exact(failed as u64), "attempt", "attempts"),
@@ -272,6 +274,21 @@ impl Story<'_> {
                     text.push_str(&format!("; the next was planned {} later{asked}", words::span(delay)));
                 }
                 text.push('.');
+                if let Some(failure) = attempt
+                    .failure
+                    .as_ref()
+                    .filter(|f| matches!(f.class, Class::Auth | Class::Exhausted | Class::InvalidRequest))
+                {
+                    let cause = Cause {
+                        failure: failure.clone(),
+                        candidate: attempt.candidate.clone(),
+                        evidence: Vec::new(),
+                    };
+                    if let Some(meaning) = self.what_it_means(&cause, request) {
+                        text.push(' ');
+                        text.push_str(&meaning);
+                    }
+                }
             }
             None if self.turn.requests.is_empty() => text.push_str(". No model request is recorded."),
             None if open.is_some() => text.push_str(". A request was in flight; no failure is recorded."),
@@ -292,6 +309,36 @@ impl Story<'_> {
     }
 }
 
+/// "Recovered on attempt 3 after 2.1 s, after 503 unavailable (2 times); no work lost."
+fn told_recovered(request: &LogicalRequest) -> String {
+    let failed: Vec<&Attempt> =
+        request.attempts.iter().filter(|a| a.outcome == Some(AttemptOutcome::Failed)).collect();
+    let answers = failed.iter().filter_map(|a| a.failure.as_ref()).map(describe).collect::<Vec<_>>();
+    let after = match answers.as_slice() {
+        [] => "the failures before it are not described in this log".to_owned(),
+        all => format!("after {}", words::list(&fold(all))),
+    };
+    let took = span_of(request).map(|ms| format!(" after {}", words::span(ms))).unwrap_or_default();
+    let silent = failed.iter().filter(|a| a.failure.is_none()).count();
+    let silent = match silent {
+        0 => String::new(),
+        1 => " One of the repeats is in no error record of this agent.".to_owned(),
+        n => format!(" {n} of the repeats are in no error record of this agent."),
+    };
+    if request.outcome == RequestOutcome::OkAfterFallback {
+        let to = request.attempts.last().map(|a| name(&a.candidate, true)).unwrap_or_default();
+        let from = request.attempts.first().map(|a| name(&a.candidate, true)).unwrap_or_default();
+        return format!("Recovered: {to} answered{took} instead of {from}, {after}; no work lost.{silent}");
+    }
+    let attempt = request.upstream.bound;
+    let on = if attempt.is_exact() {
+        format!("on attempt {}", attempt.min)
+    } else {
+        format!("after {} attempts", words::bound(attempt))
+    };
+    format!("Recovered {on}{took}, {after}; no work lost.{silent}")
+}
+
 /// Attempts in a row on one candidate.
 fn by_candidate(attempts: &[Attempt]) -> Vec<(&Candidate, Vec<&Attempt>)> {
     let mut groups: Vec<(&Candidate, Vec<&Attempt>)> = Vec::new();
@@ -309,30 +356,34 @@ fn visible_bound(request: &LogicalRequest, sends: Bound) -> Bound {
     if request.upstream.is_visible() { request.upstream.bound } else { Bound::at_least(sends.min) }
 }
 
-/// "answered 503 (unavailable)", "answered 500, 503 and 500", "could not be reached (refused)".
-fn answers(attempts: &[&Attempt]) -> String {
+/// "answered 503 (unavailable) to all 4 requests", "answered 500, 503 and 500 to ...", "could not be reached for ...".
+fn answers(attempts: &[&Attempt], requests: &str) -> String {
     let failures: Vec<&Failure> = attempts.iter().filter_map(|a| a.failure.as_ref()).collect();
-    let Some(first) = failures.first() else { return "failed, for a reason this log does not give,".to_owned() };
+    let Some(first) = failures.first() else {
+        return format!("failed {requests}, for a reason this log does not give");
+    };
     let all_alike = failures.iter().all(|f| f.status == first.status && f.reason == first.reason);
     if all_alike {
-        return match (first.status, first.reason.as_str()) {
-            (Some(status), _) => format!("answered {status} ({})", spaced(&first.reason)),
-            (None, "refused" | "dns" | "connect") => format!("could not be reached ({})", spaced(&first.reason)),
-            (None, "timeout") => "did not answer in time".to_owned(),
-            (None, "stream_cut" | "reset" | "idle_timeout") => format!("broke off ({})", spaced(&first.reason)),
-            (None, "no_detail") => "failed, without a reason in this log,".to_owned(),
-            (None, reason) => format!("failed ({})", spaced(reason)),
+        let reason = spaced(first.reason.as_str());
+        return match (first.status, first.reason) {
+            (Some(status), _) => format!("answered {status} ({reason}) to {requests}"),
+            (None, Reason::Refused | Reason::Dns | Reason::Connect) => {
+                format!("could not be reached ({reason}) for {requests}")
+            }
+            (None, Reason::Timeout) => format!("did not answer {requests} in time"),
+            (None, Reason::StreamCut | Reason::Reset | Reason::IdleTimeout) => {
+                format!("broke off ({reason}) {requests}")
+            }
+            (None, Reason::NoDetail) => format!("failed {requests}, for a reason this log does not give"),
+            (None, _) => format!("failed {requests} ({reason})"),
         };
     }
     let words: Vec<String> = failures
         .iter()
-        .map(|f| f.status.map_or_else(|| spaced(&f.reason), |status| status.to_string()))
+        .map(|f| f.status.map_or_else(|| spaced(f.reason.as_str()), |status| status.to_string()))
         .collect();
-    if words.len() <= TOLD_ONE_BY_ONE {
-        format!("answered {}", words::list(&words))
-    } else {
-        format!("answered {}", words::list(&fold(&words)))
-    }
+    let told = if words.len() <= TOLD_ONE_BY_ONE { words } else { fold(&words) };
+    format!("answered {} to {requests}", words::list(&told))
 }
 
 /// Counts equal words: `503 (9 times)`, `500`.
@@ -344,7 +395,10 @@ fn fold(words: &[String]) -> Vec<String> {
             None => counted.push((word, 1)),
         }
     }
-    counted.into_iter().map(|(word, n)| if n == 1 { word.clone() } else { format!("{word} ({n} times)") }).collect()
+    counted
+        .into_iter()
+        .map(|(word, n)| if n == 1 { word.clone() } else { format!("{word} ({n} times)") })
+        .collect()
 }
 
 fn repeated(retries: Bound) -> String {
@@ -364,10 +418,10 @@ fn span_of(request: &LogicalRequest) -> Option<u64> {
 
 /// "503 unavailable", "connection refused", "rate limit".
 pub(crate) fn describe(failure: &Failure) -> String {
-    let reason = spaced(&failure.reason);
+    let reason = spaced(failure.reason.as_str());
     match failure.status {
         Some(status) => format!("{status} {reason}"),
-        None if failure.reason == "no_detail" => "an error without detail".to_owned(),
+        None if failure.reason == Reason::NoDetail => "an error without detail".to_owned(),
         None => reason,
     }
 }

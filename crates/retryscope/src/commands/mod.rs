@@ -1,7 +1,10 @@
 //! One file a command; this one chooses.
 
+mod classify;
 mod overview;
+mod policy;
 mod replay;
+mod report;
 mod runs;
 mod schema;
 mod sources;
@@ -17,7 +20,11 @@ pub(crate) fn run(args: Args, output: &mut Output) -> anyhow::Result<Exit> {
         None => overview::run(&reading, display, output),
         Some(Command::Replay(replay)) => replay::run(&reading, display, &replay, output),
         Some(Command::Runs(runs)) => runs::run(&reading, display, &runs, output),
-        Some(Command::Schema(schema)) => schema::run(schema, display, output),
+        Some(Command::Report(report)) => report::run(&reading, display, &report, output),
+        Some(Command::Schema(schema)) => schema::run(&schema, display, output),
+        Some(Command::Classify(classify)) => classify::run(&reading, display, &classify, output),
+        Some(Command::Policy(policy)) => policy::run(&policy, display, output),
+        Some(Command::Taxonomy(_)) => classify::export(output),
         Some(Command::Sources) => sources::run(&reading, display, output),
     }
 }

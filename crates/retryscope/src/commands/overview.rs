@@ -32,11 +32,17 @@ pub(crate) fn run(reading: &Reading, display: Display, output: &mut Output) -> a
     page.row("asked", &format!("{} logical requests", words::bound(counts.logical_requests.bound)));
     page.row("sent", &format!("{} upstream requests", words::bound(counts.upstream_requests.bound)));
     if hidden > 0 {
-        page.row("", &format!("{hidden} of {} runs not countable: their logs do not show retries", all.len()));
+        page.row(
+            "",
+            &format!("{hidden} of {} runs not countable: their logs do not show retries", all.len()),
+        );
     }
     for run in failed.iter().take(5) {
         page.space();
-        page.heading(&format!("{}  {}", run.key.agent, run.key.id), &run.ended_at.map(|at| text::ago(at, reader.now)).unwrap_or_default());
+        page.heading(
+            &format!("{}  {}", run.key.agent, run.key.id),
+            &run.ended_at.map(|at| text::ago(at, reader.now)).unwrap_or_default(),
+        );
         page.paragraph(&summarize(run, &children(run, &all), reader.now));
     }
     output.text(&page.finish())?;

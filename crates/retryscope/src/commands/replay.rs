@@ -12,7 +12,12 @@ use crate::context::Reader;
 use crate::exit::{Exit, hinted};
 use crate::output::{Output, width};
 
-pub(crate) fn run(reading: &Reading, display: Display, args: &Replay, output: &mut Output) -> anyhow::Result<Exit> {
+pub(crate) fn run(
+    reading: &Reading,
+    display: Display,
+    args: &Replay,
+    output: &mut Output,
+) -> anyhow::Result<Exit> {
     let reader = match args.run.as_deref() {
         Some("-") => Reader::open_stdin(reading)?,
         Some(path) if is_path(path) => Reader::open_path(reading, PathBuf::from(path))?,
@@ -47,11 +52,14 @@ pub(crate) fn run(reading: &Reading, display: Display, args: &Replay, output: &m
                 }
                 Format::Json if n > 0 => {}
                 Format::Json => output.json(&full(run, turn, &told, &children(run, &all), &path_of))?,
-                Format::Brief => output.json(&brief(run, turn, &told))?,
+                Format::Brief | Format::Prom => output.json(&brief(run, turn, &told))?,
             }
         }
         if run.turns.is_empty() && display.format == Format::Text {
-            output.text(&format!("run {}: the log names this run and holds nothing about its requests\n", run.key.id))?;
+            output.text(&format!(
+                "run {}: the log names this run and holds nothing about its requests\n",
+                run.key.id
+            ))?;
         }
     }
     if args.exit_code && failed {
@@ -61,7 +69,13 @@ pub(crate) fn run(reading: &Reading, display: Display, args: &Replay, output: &m
 }
 
 /// The replay object of the contract.
-fn full(run: &Run, told_turn: &Turn, told: &retryscope_analysis::Explanation, children: &[&Run], path_of: json::PathOf<'_>) -> Value {
+fn full(
+    run: &Run,
+    told_turn: &Turn,
+    told: &retryscope_analysis::Explanation,
+    children: &[&Run],
+    path_of: json::PathOf<'_>,
+) -> Value {
     let requests: Vec<Value> = run
         .turns
         .iter()
@@ -85,7 +99,7 @@ fn full(run: &Run, told_turn: &Turn, told: &retryscope_analysis::Explanation, ch
         "requests": requests,
         "findings": [],
         "blind_spots": told.blind_spots,
-        "remedies": told.remedies,
+        "remedies": told.remedies.iter().map(|remedy| remedy.text.as_str()).collect::<Vec<_>>(),
         "children": children.iter().map(|child| json::run(child, path_of)).collect::<Vec<_>>(),
     })
 }
@@ -136,10 +150,13 @@ fn turns<'a>(run: &'a Run, args: &Replay) -> anyhow::Result<Vec<&'a Turn>> {
                 Some(turn) => Ok(vec![turn]),
                 None => Err(hinted(
                     format!("run {} has no turn {wanted}", run.key.id),
-                    [format!("it has {}", match run.turns.len() {
-                        1 => "one turn".to_owned(),
-                        n => format!("{n} turns"),
-                    })],
+                    [format!(
+                        "it has {}",
+                        match run.turns.len() {
+                            1 => "one turn".to_owned(),
+                            n => format!("{n} turns"),
+                        }
+                    )],
                 )),
             }
         }
@@ -176,7 +193,8 @@ fn by_id<'a>(wanted: &str, all: &'a [Run]) -> anyhow::Result<&'a Run> {
             Ok(several.iter().find(|run| run.facts.parent_run_id.is_none()).unwrap_or(&several[0]))
         }
         [] => {
-            let mut near: Vec<(usize, &Run)> = all.iter().map(|run| (distance(wanted, &run.key.id), run)).collect();
+            let mut near: Vec<(usize, &Run)> =
+                all.iter().map(|run| (distance(wanted, &run.key.id), run)).collect();
             near.sort_by_key(|(distance, _)| *distance);
             let hint = near
                 .first()
@@ -228,7 +246,7 @@ fn none_failed(all: &[Run], reader: &Reader, display: Display, output: &mut Outp
                 output.text(&format!("the newest run is {id}: retryscope replay latest\n"))?;
             }
         }
-        Format::Json | Format::Brief => {
+        Format::Json | Format::Brief | Format::Prom => {
             output.json(&json!({"schema": "retryscope.replay/1", "run": null, "summary": "no run failed", "runs": all.len()}))?;
         }
     }

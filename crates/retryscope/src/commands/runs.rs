@@ -9,7 +9,12 @@ use crate::context::{Reader, point};
 use crate::exit::Exit;
 use crate::output::{Output, width};
 
-pub(crate) fn run(reading: &Reading, display: Display, args: &Runs, output: &mut Output) -> anyhow::Result<Exit> {
+pub(crate) fn run(
+    reading: &Reading,
+    display: Display,
+    args: &Runs,
+    output: &mut Output,
+) -> anyhow::Result<Exit> {
     let reader = Reader::open(reading)?;
     reader.complain();
     let since = args.since.as_deref().map(|text| point(text, reader.now)).transpose()?;
@@ -36,9 +41,10 @@ pub(crate) fn run(reading: &Reading, display: Display, args: &Runs, output: &mut
             let rows: Vec<(&Run, String)> = chosen.iter().map(|run| (*run, summary(run))).collect();
             output.text(&text::runs(&rows, width()))?;
         }
-        Format::Json | Format::Brief => {
+        Format::Json | Format::Brief | Format::Prom => {
             let path_of = |id| reader.scan.path(id);
-            let runs: Vec<_> = chosen.iter().map(|run| json::runs_entry(run, &summary(run), &path_of)).collect();
+            let runs: Vec<_> =
+                chosen.iter().map(|run| json::runs_entry(run, &summary(run), &path_of)).collect();
             output.json(&json!({"schema": "retryscope.runs/1", "runs": runs}))?;
         }
     }
@@ -51,7 +57,9 @@ pub(crate) fn run(reading: &Reading, display: Display, args: &Runs, output: &mut
 /// Returns the runs that name this one as their parent.
 pub(crate) fn children<'a>(run: &Run, all: &'a [Run]) -> Vec<&'a Run> {
     all.iter()
-        .filter(|other| other.key.agent == run.key.agent && other.facts.parent_run_id.as_deref() == Some(&*run.key.id))
+        .filter(|other| {
+            other.key.agent == run.key.agent && other.facts.parent_run_id.as_deref() == Some(&*run.key.id)
+        })
         .collect()
 }
 

@@ -1,13 +1,82 @@
 //! `retryscope schema`: the JSON Schema of `events.jsonl`, and a check against it.
 
-use crate::args::{Display, Schema, SchemaCommand};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use anyhow::Context as _;
+use retryscope_events::{check, json_schema};
+use retryscope_report::visible;
+use serde_json::json;
+
+use crate::args::{Display, Format, Schema, SchemaCommand};
 use crate::exit::Exit;
 use crate::output::Output;
 
-pub(crate) fn run(args: Schema, _display: Display, output: &mut Output) -> anyhow::Result<Exit> {
-    match args.command {
-        None => output.text("{}\n")?,
-        Some(SchemaCommand::Check { file }) => output.text(&format!("{}\n", file.display()))?,
+/// Longest line that is checked.
+const LINE_LIMIT: u64 = 16 << 20;
+
+pub(crate) fn run(args: &Schema, display: Display, output: &mut Output) -> anyhow::Result<Exit> {
+    match &args.command {
+        None => {
+            output.text(&serde_json::to_string_pretty(&json_schema())?)?;
+            output.text("\n")?;
+            Ok(Exit::Ok)
+        }
+        Some(SchemaCommand::Check { file }) if file.as_os_str() == "-" => {
+            checked(Path::new("stdin"), io::stdin().lock(), display, output)
+        }
+        Some(SchemaCommand::Check { file }) => {
+            let input = File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+            checked(file, BufReader::new(input), display, output)
+        }
     }
-    Ok(Exit::Ok)
+}
+
+fn checked(
+    name: &Path,
+    mut input: impl BufRead,
+    display: Display,
+    output: &mut Output,
+) -> anyhow::Result<Exit> {
+    let mut line = Vec::new();
+    let (mut number, mut deviations, mut checked) = (0_u64, 0_u64, 0_u64);
+    loop {
+        line.clear();
+        if input.by_ref().take(LINE_LIMIT).read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        number += 1;
+        let text = line.strip_suffix(b"\n").unwrap_or(&line);
+        let text = text.strip_suffix(b"\r").unwrap_or(text);
+        if text.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        checked += 1;
+        for deviation in check::line(text) {
+            deviations += 1;
+            match display.format {
+                Format::Text => output.text(&format!(
+                    "{}:{number}:{}: {}\n",
+                    name.display(),
+                    deviation.column,
+                    visible(&deviation.message)
+                ))?,
+                _ => output.json(&json!({
+                    "schema": "retryscope.schema.check/1",
+                    "file": name.display().to_string(),
+                    "line": number,
+                    "column": deviation.column,
+                    "message": deviation.message,
+                }))?,
+            }
+        }
+    }
+    if display.format == Format::Text {
+        output.text(&match deviations {
+            0 => format!("{checked} lines keep the schema\n"),
+            n => format!("{n} deviations in {checked} lines\n"),
+        })?;
+    }
+    Ok(if deviations == 0 { Exit::Ok } else { Exit::Finding })
 }

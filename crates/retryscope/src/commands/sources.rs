@@ -33,14 +33,19 @@ pub(crate) fn run(reading: &Reading, display: Display, output: &mut Output) -> a
                 .collect();
             page.table(&["agent", "log", "size", "", "file"], &rows, &[2], 0);
             for gap in scan.gaps.iter().take(20) {
-                page.line(&format!("{}{}: {}", scan.path(gap.source).display(), gap.place, words::gap(&gap.kind)));
+                page.line(&format!(
+                    "{}{}: {}",
+                    scan.path(gap.source).display(),
+                    gap.place,
+                    words::gap(&gap.kind)
+                ));
             }
             for problem in &scan.problems {
                 page.line(&format!("cannot read {}: {}", problem.path.display(), problem.message));
             }
             output.text(&page.finish())?;
         }
-        Format::Json | Format::Brief => {
+        Format::Json | Format::Brief | Format::Prom => {
             let sources: Vec<_> = scan
                 .sources
                 .values()

@@ -1,0 +1,427 @@
+//! The one table of metrics: names, help, kind, labels; and the encoding of [`Totals`] in the Prometheus text format.
+//!
+//! Used by the daemon's `/metrics` and by `report --format prom` alike, so that neither can count for itself. Not for:
+//! what is counted (the analysis), or the daemon's state about itself (it hands that over as [`Extra`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, Utc};
+use prometheus::proto::{
+    Bucket, Counter, Gauge, Histogram, LabelPair, Metric as ProtoMetric, MetricFamily, MetricType,
+};
+use prometheus::{Encoder, TextEncoder};
+use retryscope_analysis::{
+    ATTEMPT_BUCKETS, BudgetPolicy, Class, DELAY_BUCKETS, Metric, Run, RunOutcome, Totals,
+};
+
+/// One row of the table.
+#[derive(Debug, Clone, Copy)]
+pub struct Described {
+    /// Name, prefix included.
+    pub name: &'static str,
+    /// Help text.
+    pub help: &'static str,
+    /// Kind.
+    pub kind: Kind,
+    /// Labels, in the order of the contract.
+    pub labels: &'static [&'static str],
+}
+
+/// Kind of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Never falls.
+    Counter,
+    /// A state.
+    Gauge,
+    /// Counts by bucket.
+    Histogram,
+}
+
+/// Metrics about runs.
+pub const RUN_METRICS: &[(Metric, Described)] = &[
+    (
+        Metric::LogicalRequests,
+        Described {
+            name: "retryscope_logical_requests_total",
+            help: "Model answers that agents asked for.",
+            kind: Kind::Counter,
+            labels: &["agent", "provider", "model", "source", "arrival", "visibility"],
+        },
+    ),
+    (
+        Metric::UpstreamRequests,
+        Described {
+            name: "retryscope_upstream_requests_total",
+            help: "Requests that agents sent, at least; kind says whether it was the first send, a retry, a fallback or a hedge.",
+            kind: Kind::Counter,
+            labels: &["agent", "provider", "model", "kind", "source", "arrival", "visibility"],
+        },
+    ),
+    (
+        Metric::Retries,
+        Described {
+            name: "retryscope_retries_total",
+            help: "Retries, at least, by layer and by the failure that led to them.",
+            kind: Kind::Counter,
+            labels: &["agent", "provider", "model", "layer", "class", "reason", "arrival"],
+        },
+    ),
+    (
+        Metric::RequestOutcomes,
+        Described {
+            name: "retryscope_request_outcomes_total",
+            help: "Ended logical requests by outcome.",
+            kind: Kind::Counter,
+            labels: &["agent", "provider", "model", "outcome", "arrival"],
+        },
+    ),
+    (
+        Metric::AttemptFailures,
+        Described {
+            name: "retryscope_attempt_failures_total",
+            help: "Failed attempts, at least, by failure; status is the HTTP status or none.",
+            kind: Kind::Counter,
+            labels: &["agent", "provider", "model", "class", "reason", "status", "arrival"],
+        },
+    ),
+    (
+        Metric::Fallbacks,
+        Described {
+            name: "retryscope_fallbacks_total",
+            help: "Moves to another candidate; kind says what changed.",
+            kind: Kind::Counter,
+            labels: &["agent", "kind", "from_provider", "to_provider", "reason"],
+        },
+    ),
+    (
+        Metric::AttemptsPerRequest,
+        Described {
+            name: "retryscope_attempts_per_request",
+            help: "Upstream requests of an ended logical request, at least.",
+            kind: Kind::Histogram,
+            labels: &["agent", "provider"],
+        },
+    ),
+    (
+        Metric::RetryDelay,
+        Described {
+            name: "retryscope_retry_delay_seconds",
+            help: "Waits between a failed attempt and the next.",
+            kind: Kind::Histogram,
+            labels: &["agent", "provider"],
+        },
+    ),
+    (
+        Metric::RetryAfter,
+        Described {
+            name: "retryscope_retry_after_total",
+            help: "Retries after a failure whose provider stated a wait, by how the wait was treated.",
+            kind: Kind::Counter,
+            labels: &["agent", "provider", "verdict"],
+        },
+    ),
+    (
+        Metric::Waiting,
+        Described {
+            name: "retryscope_waiting_seconds_total",
+            help: "Time spent waiting between attempts; may exceed wall time where requests overlap.",
+            kind: Kind::Counter,
+            labels: &["agent", "provider", "model"],
+        },
+    ),
+    (
+        Metric::RunOutcomes,
+        Described {
+            name: "retryscope_run_outcomes_total",
+            help: "Ended turns by outcome and by the class of the failure that ended them.",
+            kind: Kind::Counter,
+            labels: &["agent", "provider", "model", "outcome", "class"],
+        },
+    ),
+];
+
+/// Metrics that describe a state, and those of the daemon itself; values come from the caller.
+pub const STATE_METRICS: &[Described] = &[
+    gauge(
+        "retryscope_hidden_requests_estimate",
+        "Requests that the logs do not show: bounds by the agents' known policies.",
+        &["agent", "provider", "bound"],
+    ),
+    gauge(
+        "retryscope_retry_budget_limit_ratio",
+        "Largest share of retries that the budget allows.",
+        &["scope", "name", "window"],
+    ),
+    gauge(
+        "retryscope_retry_budget_used_ratio",
+        "Share of retries among upstream requests in the window.",
+        &["scope", "name", "window"],
+    ),
+    counter(
+        "retryscope_retry_budget_exhausted_total",
+        "Times that a retry budget became exhausted.",
+        &["scope", "name", "window"],
+    ),
+    gauge("retryscope_runs_active", "Runs that are not over.", &["agent"]),
+    gauge("retryscope_runs_waiting", "Runs that wait before a retry.", &["agent"]),
+    gauge("retryscope_longest_wait_seconds", "Longest wait that is going on.", &["agent"]),
+    gauge(
+        "retryscope_quota_reset_timestamp_seconds",
+        "When a used-up quota resets, as last stated by the provider.",
+        &["agent", "provider"],
+    ),
+    gauge("retryscope_build_info", "Version of this program; always 1.", &["version"]),
+    gauge("retryscope_agent_info", "Versions of agents seen; always 1.", &["agent", "version"]),
+    counter("retryscope_audit_findings_total", "Violations of audit rules.", &["agent", "rule"]),
+    counter(
+        "retryscope_revisions_total",
+        "Counts that a later reading took back; counters never fall.",
+        &["reason"],
+    ),
+    counter("retryscope_folded_total", "Label values that were folded into other.", &[]),
+    counter("retryscope_duplicates_total", "Repeated events that were dropped.", &[]),
+    counter("retryscope_gaps_total", "Lines and records that could not be read.", &["kind"]),
+    gauge("retryscope_sources", "Log files that are read.", &["agent"]),
+    counter(
+        "retryscope_source_rotations_total",
+        "Files that were renamed and went on under a new name.",
+        &[],
+    ),
+    counter("retryscope_source_truncations_total", "Files that were cut and written anew.", &[]),
+    counter("retryscope_oversized_lines_total", "Lines over the length limit.", &[]),
+    gauge("retryscope_read_lag_seconds", "Age of the oldest byte that has not been read.", &[]),
+    gauge("retryscope_watch_mode", "How changes are noticed; 1 for the mode in use.", &["mode"]),
+    gauge("retryscope_checkpoint_timestamp_seconds", "When the state was last saved.", &[]),
+    counter("retryscope_checkpoint_failures_total", "Times that the state could not be saved.", &[]),
+    counter("retryscope_pushed_records_total", "Records received over HTTP.", &["kind", "result"]),
+];
+
+const fn gauge(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Described {
+    Described { name, help, kind: Kind::Gauge, labels }
+}
+
+const fn counter(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Described {
+    Described { name, help, kind: Kind::Counter, labels }
+}
+
+/// Values that do not come from totals: the daemon's own state. Name without a known row is refused.
+#[derive(Debug, Default)]
+pub struct Extra {
+    values: BTreeMap<&'static str, Vec<(Vec<String>, f64)>>,
+}
+
+impl Extra {
+    /// Adds a value; `labels` in the order of the table. A name or number of labels that the table does not have is
+    /// dropped: an operator's scrape must never fail over a programming error.
+    pub fn add(&mut self, name: &'static str, labels: &[&str], value: f64) {
+        let known = STATE_METRICS.iter().any(|row| row.name == name && row.labels.len() == labels.len());
+        debug_assert!(known, "{name} is not in the table");
+        if known {
+            self.values
+                .entry(name)
+                .or_default()
+                .push((labels.iter().map(|l| (*l).to_owned()).collect(), value));
+        }
+    }
+
+    /// Adds what follows from the runs themselves: active and waiting runs, versions, resets, hidden requests, budgets.
+    pub fn add_runs(&mut self, runs: &[Run], totals: &Totals, policy: BudgetPolicy, now: DateTime<Utc>) {
+        let mut active: BTreeMap<&str, (f64, f64, f64)> = BTreeMap::new();
+        let mut versions: BTreeSet<(&str, &str)> = BTreeSet::new();
+        let mut resets: BTreeMap<(String, String), f64> = BTreeMap::new();
+        let mut hidden: BTreeMap<(String, String), (f64, Option<f64>)> = BTreeMap::new();
+        for run in runs {
+            let agent = &*run.key.agent;
+            if let Some(version) = &run.facts.agent_version {
+                versions.insert((agent, version));
+            }
+            let entry = active.entry(agent).or_default();
+            if run.outcome == RunOutcome::Running {
+                entry.0 += 1.0;
+                let last = run.turns.last().and_then(|t| t.requests.last()).and_then(|r| r.attempts.last());
+                if let Some(until) = last.and_then(|a| {
+                    Some(a.ended_at? + chrono::TimeDelta::milliseconds(a.delay_ms?.cast_signed()))
+                }) && until > now
+                {
+                    entry.1 += 1.0;
+                    let since =
+                        last.and_then(|a| a.ended_at).map_or(0, |at| (now - at).num_milliseconds().max(0));
+                    #[expect(clippy::cast_precision_loss, reason = "milliseconds of a wait")]
+                    let since = since as f64 / 1e3;
+                    entry.2 = entry.2.max(since);
+                }
+            }
+            for attempt in run.turns.iter().flat_map(|t| &t.requests).flat_map(|r| &r.attempts) {
+                let provider = attempt
+                    .candidate
+                    .provider
+                    .clone()
+                    .or_else(|| run.facts.provider.clone())
+                    .unwrap_or_else(|| "unknown".to_owned());
+                let key = (agent.to_owned(), provider);
+                if let Some(failure) = attempt.failure.as_ref().filter(|f| f.class == Class::Exhausted)
+                    && let Some(at) = failure.reset_at
+                {
+                    #[expect(clippy::cast_precision_loss, reason = "seconds since 1970")]
+                    let at = at.timestamp() as f64;
+                    let known = resets.entry(key.clone()).or_insert(at);
+                    *known = known.max(at);
+                }
+                #[expect(clippy::cast_precision_loss, reason = "small counts")]
+                let more = |n: u64| n.saturating_sub(1) as f64;
+                let known = hidden.entry(key).or_insert((0.0, Some(0.0)));
+                known.0 += more(attempt.sends.min);
+                known.1 = known.1.zip(attempt.sends.max).map(|(a, b)| a + more(b));
+            }
+        }
+        for (agent, (runs, waiting, longest)) in active {
+            self.add("retryscope_runs_active", &[agent], runs);
+            self.add("retryscope_runs_waiting", &[agent], waiting);
+            self.add("retryscope_longest_wait_seconds", &[agent], longest);
+        }
+        for (agent, version) in versions {
+            self.add("retryscope_agent_info", &[agent, version], 1.0);
+        }
+        for ((agent, provider), at) in resets {
+            self.add("retryscope_quota_reset_timestamp_seconds", &[&agent, &provider], at);
+        }
+        for ((agent, provider), (min, max)) in hidden {
+            self.add("retryscope_hidden_requests_estimate", &[&agent, &provider, "min"], min);
+            if let Some(max) = max {
+                self.add("retryscope_hidden_requests_estimate", &[&agent, &provider, "max"], max);
+            }
+        }
+        for state in totals.budget().states(now, policy) {
+            let labels = [state.scope.kind.as_str(), state.scope.name.as_str(), state.window];
+            self.add("retryscope_retry_budget_limit_ratio", &labels, state.limit);
+            self.add("retryscope_retry_budget_used_ratio", &labels, state.ratio);
+        }
+    }
+}
+
+/// Returns the run metrics, and the extra values, in the Prometheus text format.
+pub fn text(totals: &Totals, extra: &Extra) -> Result<String, prometheus::Error> {
+    let mut families = run_families(totals);
+    families.extend(extra_families(extra));
+    let mut out = Vec::new();
+    TextEncoder::new().encode(&families, &mut out)?;
+    Ok(String::from_utf8_lossy(&out).into_owned())
+}
+
+/// Returns the run metrics alone: what the daemon and the CLI must agree on.
+pub fn run_text(totals: &Totals) -> Result<String, prometheus::Error> {
+    text(totals, &Extra::default())
+}
+
+fn run_families(totals: &Totals) -> Vec<MetricFamily> {
+    let mut families = Vec::new();
+    for (metric, row) in RUN_METRICS {
+        let mut metrics = Vec::new();
+        if row.kind == Kind::Histogram {
+            for (series, histogram) in totals.histograms().filter(|(series, _)| series.metric == *metric) {
+                metrics.push(histogram_metric(row, *metric, &series.labels, histogram));
+            }
+        } else {
+            for (series, n) in totals.counters().filter(|(series, _)| series.metric == *metric) {
+                #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+                let value = if *metric == Metric::Waiting { n as f64 / 1e3 } else { n as f64 };
+                let mut out = ProtoMetric::from_label(pairs(row, |name| {
+                    series.labels.get(name).map(std::string::ToString::to_string)
+                }));
+                let mut counter = Counter::default();
+                counter.set_value(value);
+                out.set_counter(counter);
+                metrics.push(out);
+            }
+        }
+        if !metrics.is_empty() {
+            families.push(family(row, metrics));
+        }
+    }
+    families
+}
+
+fn histogram_metric(
+    row: &Described,
+    metric: Metric,
+    labels: &BTreeMap<String, std::sync::Arc<str>>,
+    histogram: &retryscope_analysis::Histogram,
+) -> ProtoMetric {
+    let (bounds, unit) =
+        if metric == Metric::RetryDelay { (DELAY_BUCKETS, 1e3) } else { (ATTEMPT_BUCKETS, 1.0) };
+    let mut out =
+        ProtoMetric::from_label(pairs(row, |name| labels.get(name).map(std::string::ToString::to_string)));
+    let mut proto = Histogram::default();
+    let mut cumulative = 0;
+    let mut buckets = Vec::new();
+    #[expect(clippy::cast_precision_loss, reason = "bounds and sums are far below 2^52")]
+    for (bound, count) in bounds.iter().zip(&histogram.buckets) {
+        cumulative += count;
+        let mut bucket = Bucket::default();
+        bucket.set_upper_bound(*bound as f64 / unit);
+        bucket.set_cumulative_count(cumulative);
+        buckets.push(bucket);
+    }
+    proto.set_bucket(buckets);
+    proto.set_sample_count(histogram.count);
+    #[expect(clippy::cast_precision_loss, reason = "sums are far below 2^52")]
+    proto.set_sample_sum(histogram.sum as f64 / unit);
+    out.set_histogram(proto);
+    out
+}
+
+fn extra_families(extra: &Extra) -> Vec<MetricFamily> {
+    let mut families = Vec::new();
+    for row in STATE_METRICS {
+        let Some(values) = extra.values.get(row.name) else { continue };
+        let metrics = values
+            .iter()
+            .map(|(labels, value)| {
+                let mut out = ProtoMetric::from_label(pairs(row, |name| {
+                    row.labels
+                        .iter()
+                        .position(|label| *label == name)
+                        .and_then(|index| labels.get(index).cloned())
+                }));
+                if row.kind == Kind::Counter {
+                    let mut counter = Counter::default();
+                    counter.set_value(*value);
+                    out.set_counter(counter);
+                } else {
+                    let mut gauge = Gauge::default();
+                    gauge.set_value(*value);
+                    out.set_gauge(gauge);
+                }
+                out
+            })
+            .collect();
+        families.push(family(row, metrics));
+    }
+    families
+}
+
+fn family(row: &Described, metrics: Vec<ProtoMetric>) -> MetricFamily {
+    let mut family = MetricFamily::default();
+    family.set_name(row.name.to_owned());
+    family.set_help(row.help.to_owned());
+    family.set_field_type(match row.kind {
+        Kind::Counter => MetricType::COUNTER,
+        Kind::Gauge => MetricType::GAUGE,
+        Kind::Histogram => MetricType::HISTOGRAM,
+    });
+    family.set_metric(metrics);
+    family
+}
+
+fn pairs(row: &Described, value: impl Fn(&str) -> Option<String>) -> Vec<LabelPair> {
+    row.labels
+        .iter()
+        .map(|name| {
+            let mut pair = LabelPair::default();
+            pair.set_name((*name).to_owned());
+            pair.set_value(value(name).unwrap_or_default());
+            pair
+        })
+        .collect()
+}

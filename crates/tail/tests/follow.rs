@@ -1,0 +1,323 @@
+//! The follower against real files: each fault by itself, and random actions against a model.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use retryscope_tail::{Follower, Happening, Interest, Line, Listener};
+use tempfile::TempDir;
+
+/// Notes everything; files ending in `.session` count as rewritten when replaced, others go on.
+#[derive(Default)]
+struct Notes {
+    lines: Vec<(u32, String)>,
+    happened: Vec<Happening>,
+    paths: Vec<(u32, PathBuf)>,
+}
+
+impl Listener for Notes {
+    fn opened(&mut self, id: u32, path: &Path, _head: &[u8], _before: Option<u32>) -> Interest {
+        self.paths.push((id, path.to_path_buf()));
+        Interest::Lines
+    }
+    fn line(&mut self, id: u32, line: Line<'_>) {
+        self.lines.push((id, String::from_utf8_lossy(line.bytes).into_owned()));
+    }
+    fn whole(&mut self, _id: u32, _path: &Path) {}
+    fn replaced(&mut self, id: u32) -> bool {
+        self.paths
+            .iter()
+            .any(|(known, path)| *known == id && path.extension().is_some_and(|e| e == "session"))
+    }
+    fn reset(&mut self, id: u32) {
+        self.lines.retain(|(known, _)| *known != id);
+    }
+    fn happened(&mut self, _id: u32, happening: Happening) {
+        self.happened.push(happening);
+    }
+}
+
+impl Notes {
+    fn texts(&self) -> Vec<&str> {
+        self.lines.iter().map(|(_, text)| text.as_str()).collect()
+    }
+}
+
+struct Place {
+    folder: TempDir,
+    follower: Follower,
+    notes: Notes,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let follower = Follower::new(vec![folder.path().to_path_buf()], |_| true, |_| true);
+        Self { folder, follower, notes: Notes::default() }
+    }
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+    fn append(&self, name: &str, text: &str) {
+        OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(self.path(name))
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
+    }
+    fn scan(&mut self) {
+        self.follower.scan(&mut self.notes);
+    }
+    /// A new follower goes on from what the old one would have saved.
+    fn restart(&mut self) {
+        let (states, next) = self.follower.states();
+        self.follower = Follower::new(vec![self.folder.path().to_path_buf()], |_| true, |_| true);
+        self.follower.restore(states, next);
+    }
+}
+
+#[test]
+fn lines_come_once_however_they_are_cut() {
+    let mut place = Place::new();
+    place.append("a", "one\ntw");
+    place.scan();
+    place.append("a", "o\nthr");
+    place.scan();
+    place.scan();
+    place.restart();
+    place.append("a", "ee\n");
+    place.scan();
+    assert_eq!(place.notes.texts(), ["one", "two", "three"]);
+}
+
+#[test]
+fn a_renamed_file_is_read_on_and_its_successor_from_its_start() {
+    let mut place = Place::new();
+    place.append("log", "1\n");
+    place.scan();
+    let mut old = OpenOptions::new().append(true).open(place.path("log")).unwrap();
+    fs::rename(place.path("log"), place.path("log.1")).unwrap();
+    place.append("log", "3\n");
+    old.write_all(b"2\n").unwrap();
+    place.scan();
+    old.write_all(b"2b\n").unwrap();
+    place.scan();
+    let mut texts = place.notes.texts();
+    texts.sort_unstable();
+    assert_eq!(texts, ["1", "2", "2b", "3"]);
+    assert!(place.notes.happened.iter().any(|h| matches!(h, Happening::Renamed { .. })));
+}
+
+#[test]
+fn a_deleted_file_is_read_to_its_end() {
+    let mut place = Place::new();
+    place.append("log", "1\n");
+    place.scan();
+    let mut old = OpenOptions::new().append(true).open(place.path("log")).unwrap();
+    fs::remove_file(place.path("log")).unwrap();
+    old.write_all(b"2\n").unwrap();
+    place.scan();
+    place.append("log", "3\n");
+    place.scan();
+    assert_eq!(place.notes.texts(), ["1", "2", "3"]);
+}
+
+#[test]
+fn a_cut_file_with_its_copy_in_view_loses_nothing() {
+    let mut place = Place::new();
+    place.append("log", "1\n2\n");
+    place.scan();
+    place.append("log", "3\n");
+    fs::copy(place.path("log"), place.path("log.1")).unwrap();
+    File::create(place.path("log")).unwrap();
+    place.append("log", "4\n");
+    place.scan();
+    place.scan();
+    assert_eq!(place.notes.texts(), ["1", "2", "3", "4"]);
+    assert!(
+        place.notes.happened.contains(&Happening::Truncated { possible_loss: Some(0) }),
+        "{:?}",
+        place.notes.happened
+    );
+}
+
+#[test]
+fn a_cut_file_without_a_copy_reports_the_possible_loss() {
+    let mut place = Place::new();
+    place.append("log", "1\n2\n");
+    place.scan();
+    File::create(place.path("log")).unwrap();
+    place.append("log", "3\n");
+    place.scan();
+    assert_eq!(place.notes.texts(), ["1", "2", "3"]);
+    assert!(place.notes.happened.contains(&Happening::Truncated { possible_loss: None }));
+}
+
+#[test]
+fn a_cut_file_that_is_longer_again_is_noticed() {
+    let mut place = Place::new();
+    place.append("log", "1\n");
+    place.scan();
+    File::create(place.path("log")).unwrap();
+    place.append("log", "other\nand more\n");
+    place.scan();
+    assert_eq!(place.notes.texts(), ["1", "other", "and more"]);
+}
+
+#[test]
+fn a_rewritten_session_is_forgotten_and_read_again() {
+    let mut place = Place::new();
+    place.append("s.session", "title 1\nmessage\n");
+    place.scan();
+    fs::write(place.path("tmp"), "").unwrap();
+    fs::write(place.path("s.new"), "title 2\nmessage\nmore\n").unwrap();
+    fs::rename(place.path("s.new"), place.path("s.session")).unwrap();
+    place.scan();
+    assert_eq!(place.notes.texts(), ["title 2", "message", "more"]);
+}
+
+#[test]
+fn files_with_the_same_beginning_are_both_read() {
+    let mut place = Place::new();
+    place.append("a", "head\n");
+    place.scan();
+    place.append("b", "head\nonly b\n");
+    for _ in 0..8 {
+        place.scan();
+    }
+    place.append("a", "only a\n");
+    place.scan();
+    let mut texts = place.notes.texts();
+    texts.sort_unstable();
+    assert_eq!(texts, ["head", "head", "only a", "only b"]);
+}
+
+#[test]
+fn a_plain_copy_adds_nothing() {
+    let mut place = Place::new();
+    place.append("a", "1\n2\n");
+    place.scan();
+    fs::copy(place.path("a"), place.path("backup")).unwrap();
+    for _ in 0..8 {
+        place.scan();
+    }
+    assert_eq!(place.notes.texts(), ["1", "2"]);
+}
+
+#[test]
+fn a_link_that_points_elsewhere_is_followed() {
+    let mut place = Place::new();
+    let other = tempfile::tempdir().unwrap();
+    fs::write(other.path().join("one"), "1\n").unwrap();
+    fs::write(other.path().join("two"), "2\n").unwrap();
+    std::os::unix::fs::symlink(other.path().join("one"), place.path("current")).unwrap();
+    place.scan();
+    fs::remove_file(place.path("current")).unwrap();
+    std::os::unix::fs::symlink(other.path().join("two"), place.path("current")).unwrap();
+    place.scan();
+    assert_eq!(place.notes.texts(), ["1", "2"]);
+}
+
+#[test]
+fn many_files_keep_handles_bounded() {
+    let mut place = Place::new();
+    for n in 0..600 {
+        place.append(&format!("f{n}"), &format!("{n}\n"));
+    }
+    place.scan();
+    place.scan();
+    let open = fs::read_dir("/proc/self/fd").unwrap().count();
+    assert!(open < 400, "{open} handles");
+    for n in 0..600 {
+        place.append(&format!("f{n}"), "x\n");
+    }
+    place.scan();
+    assert_eq!(place.notes.lines.len(), 1200);
+}
+
+/// What may happen to a log.
+#[derive(Debug, Clone)]
+enum Action {
+    Append(u8),
+    Half,
+    Scan,
+    Rotate,
+    CopyTruncate,
+    Recreate,
+    Restart,
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        5 => (1..20u8).prop_map(Action::Append),
+        2 => Just(Action::Half),
+        5 => Just(Action::Scan),
+        1 => Just(Action::Rotate),
+        1 => Just(Action::CopyTruncate),
+        1 => Just(Action::Recreate),
+        1 => Just(Action::Restart),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, max_shrink_iters: 4000, ..ProptestConfig::default() })]
+
+    /// Whatever happens, each complete line that was in view at a scan or lies in a file still in view comes exactly once.
+    #[test]
+    fn every_line_comes_once(actions in prop::collection::vec(action(), 1..60)) {
+        let mut place = Place::new();
+        let mut written = Vec::new();
+        let mut number = 0;
+        let mut half: Option<String> = None;
+        let mut rotations = 0;
+        for action in actions {
+            match action {
+                Action::Append(count) => {
+                    for _ in 0..count {
+                        let line = match half.take() {
+                            Some(begun) => { place.append("log", "end\n"); format!("{begun}end") }
+                            None => { number += 1; let line = format!("line {number}"); place.append("log", &format!("{line}\n")); line }
+                        };
+                        written.push(line);
+                    }
+                }
+                Action::Half if half.is_none() => {
+                    number += 1;
+                    let begun = format!("line {number} ");
+                    place.append("log", &begun);
+                    half = Some(begun);
+                }
+                Action::Half => {}
+                Action::Scan => place.scan(),
+                Action::Rotate if half.is_none() && place.path("log").exists() => {
+                    rotations += 1;
+                    fs::rename(place.path("log"), place.path(&format!("log.{rotations}"))).unwrap();
+                }
+                Action::CopyTruncate if half.is_none() && place.path("log").exists() => {
+                    rotations += 1;
+                    fs::copy(place.path("log"), place.path(&format!("log.{rotations}"))).unwrap();
+                    File::create(place.path("log")).unwrap();
+                }
+                // What was not seen before a deletion is lost by nature; so it is seen first.
+                Action::Recreate if half.is_none() && place.path("log").exists() => {
+                    place.scan();
+                    fs::remove_file(place.path("log")).unwrap();
+                }
+                Action::Rotate | Action::CopyTruncate | Action::Recreate => {}
+                Action::Restart => place.restart(),
+            }
+        }
+        for _ in 0..8 {
+            place.scan();
+        }
+        let mut texts = place.notes.texts();
+        texts.sort_unstable();
+        written.sort_unstable();
+        prop_assert_eq!(texts, written.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,11 @@
+//! End-to-end tests: the real binary on real logs.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot read its input fails, and says where")]
+
+mod e2e {
+    mod architecture;
+    mod bad_input;
+    mod cli;
+    mod golden;
+    mod support;
+}

@@ -1,0 +1,117 @@
+//! The command line as a person meets it: help, mistakes, exit codes, forms.
+
+use super::support::{ran, retryscope, run};
+
+#[test]
+fn help_reads_well() {
+    insta::assert_snapshot!("help", ran(&["--help"]).stdout);
+    insta::assert_snapshot!("help_replay", ran(&["replay", "--help"]).stdout);
+    insta::assert_snapshot!("help_classify", ran(&["classify", "--help"]).stdout);
+}
+
+#[test]
+fn mistakes_get_an_answer_that_helps() {
+    let mistakes: &[&[&str]] = &[
+        &["replay", "run-12", "--root", "rivumi"],
+        &["replay", "run-999", "--root", "rivumi"],
+        &["replay", "run-1234", "--root", "rivumi/nim-outage-both-models"],
+        &["replay", "run-123", "--root", "rivumi", "--turn", "7"],
+        &["replay", "run-123", "--root", "rivumi", "--turn", "x"],
+        &["runs", "--root", "no/such/folder"],
+        &["runs", "--root", "rivumi", "--since", "yesterday"],
+        &["replay"],
+        &["classify"],
+        &["policy", "show", "codx"],
+    ];
+    let answers: Vec<String> = mistakes
+        .iter()
+        .map(|args| format!("$ retryscope {}\n{}", args.join(" "), ran(args).whole()))
+        .collect();
+    insta::assert_snapshot!(answers.join("\n"));
+}
+
+#[test]
+fn exit_codes_keep_the_contract() {
+    let code = |args: &[&str]| ran(args).code;
+    let clean = "claude-code/500x2-ok";
+    assert_eq!(code(&["replay", clean]), 0);
+    assert_eq!(code(&["replay", clean, "--exit-code"]), 0);
+    assert_eq!(code(&["replay", "rivumi/auth-401"]), 0);
+    assert_eq!(code(&["replay", "rivumi/auth-401", "--exit-code"]), 1);
+    assert_eq!(code(&["replay", "nothing-of-that-name", "--root", clean]), 2);
+    assert_eq!(code(&["replay", "rivumi/torn-last-line"]), 3);
+}
+
+#[test]
+fn the_overview_fits_one_screen() {
+    let page = ran(&["--root", "rivumi"]);
+    assert!(page.stdout.lines().count() <= 50, "{}", page.stdout);
+    insta::assert_snapshot!(page.stdout);
+}
+
+#[test]
+fn lists_and_sources_read_well() {
+    insta::assert_snapshot!("runs", ran(&["runs", "--root", "rivumi"]).stdout);
+    insta::assert_snapshot!(
+        "runs_failed",
+        ran(&["runs", "--root", "rivumi", "--failed", "--provider", "nvidia-nim"]).stdout
+    );
+    insta::assert_snapshot!("sources", ran(&["sources", "--root", "claude-code/otel-503"]).stdout);
+}
+
+#[test]
+fn none_failed_says_so() {
+    let answer = ran(&["replay", "--root", "claude-code/500x2-ok"]);
+    insta::assert_snapshot!(answer.whole());
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let mut command = retryscope(&["runs", "--root", ".", "--format", "json"]);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(!stderr.contains("error"), "{stderr}");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn standard_input_is_read() {
+    let log = super::support::fixtures()
+        .join("rivumi/auth-401/logs/home/.local/state/looplane/runs/run-129/events.jsonl");
+    let mut command = retryscope(&["replay", "-", "--format", "json"]);
+    command.stdin(std::fs::File::open(log).unwrap());
+    let answer = run(command).json();
+    assert_eq!(answer["run"]["run_id"], "run-129");
+    assert_eq!(answer["cause"]["class"], "auth");
+    assert_eq!(answer["cause"]["evidence"][0]["file"], "stdin");
+}
+
+#[test]
+fn a_batch_of_errors_keeps_its_order() {
+    let mut command = retryscope(&["classify", "--input", "-", "--format", "json"]);
+    let scratch = tempfile::tempdir().unwrap();
+    let input = scratch.path().join("errors.jsonl");
+    std::fs::write(
+        &input,
+        concat!(
+            r#"{"provider":"openai","status":429,"body":"{\"error\":{\"code\":\"insufficient_quota\"}}"}"#, "\n",
+            "not json\n",
+            r#"{"provider":"anthropic","status":529,"body":"{\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}"}"#, "\n",
+        ),
+    )
+    .unwrap();
+    command.stdin(std::fs::File::open(&input).unwrap());
+    let answer = run(command);
+    assert_eq!(answer.code, 3);
+    let classes: Vec<String> = answer
+        .stdout
+        .lines()
+        .map(|line| {
+            serde_json::from_str::<serde_json::Value>(line).unwrap()["class"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!(classes, ["exhausted", "unknown", "transient"]);
+}
