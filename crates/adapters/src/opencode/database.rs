@@ -123,6 +123,10 @@ impl Database {
                 say.mark(Mark::TurnStarted { turn: Some(turn.clone()) });
             }
             self.turn = Some(turn);
+            if let Some(model) = info.object("model") {
+                let (provider, model) = (model.string("providerID"), model.string("modelID"));
+                say.mark(Mark::Facts(Facts { provider, model, ..Facts::default() }));
+            }
         } else if role.as_deref() == Some("assistant") {
             let mut assistant = Assistant::parse(id, info);
             if let Some(turn) = assistant.turn.as_ref().and_then(|parent| self.turns.get(parent)) {

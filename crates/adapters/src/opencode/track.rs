@@ -203,6 +203,13 @@ impl Track {
             request.candidate = Some(sent.candidate.clone());
             request.purpose = sent.agent.map(str::to_owned);
             say.event(request);
+            // The title may have been asked of another model; the run's is that of its steps.
+            let facts = Facts {
+                provider: sent.candidate.provider.clone(),
+                model: sent.candidate.model.clone(),
+                ..Facts::default()
+            };
+            say.mark(Mark::Facts(facts));
         }
         open.attempts += 1;
         open.in_flight = true;
