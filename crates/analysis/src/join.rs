@@ -206,7 +206,14 @@ fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_
         None if is_last => liveness(parts, ended_at, as_of),
         None => RunOutcome::Interrupted,
     };
-    let counts = counts_of(group, Source::Foreground);
+    let mut counts = counts_of(group, Source::Foreground);
+    if parts.iter().any(|part| part.view.fallbacks_hidden) {
+        // Each candidate has retries of its own, and what was taken for one may be the first send to another.
+        let logical = counts.logical_requests.clone();
+        counts = Counts { logical_requests: logical, ..opened(counts) };
+        counts.fallbacks.evidence = counts.fallbacks.evidence.max(Evidence::Derived);
+        counts.retries.bound.min = counts.retries.bound.min.saturating_sub(1);
+    }
     let background_counts = counts_of(group, Source::Background);
     let requests = requests_of(group);
     let is_over = any_end.is_some();

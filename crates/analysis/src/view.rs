@@ -28,6 +28,7 @@ pub(crate) struct ViewOfRun {
     /// Why the foreground visibility is what it is, as a clause.
     pub(crate) because: String,
     pub(crate) tail_may_be_lost: bool,
+    pub(crate) fallbacks_hidden: bool,
     pub(crate) blind_spots: BTreeSet<String>,
     pub(crate) settings: Vec<(String, String)>,
     /// The agent's word and sentence for the end of the last turn, from a file beside the log.
@@ -339,6 +340,7 @@ impl ViewOfRun {
                 }
             }
             Mark::TailMayBeLost => self.tail_may_be_lost = true,
+            Mark::FallbacksHidden => self.fallbacks_hidden = true,
             Mark::ToldUntil => {
                 let index = self.open_or_last_turn();
                 self.turns[index].told_until = at.max(self.turns[index].told_until);

@@ -122,6 +122,8 @@ pub enum Mark {
         /// The logical request.
         request_id: String,
     },
+    /// The run moved to another candidate (a key, for example) in a place that no log of attempts shows.
+    FallbacksHidden,
     /// Everything this source had to say of the open turn has been said; its counts are final.
     TurnComplete,
     /// A sentence about what this source cannot show, for the person.

@@ -96,6 +96,7 @@ impl Credentials {
         for source in [retryscope_events::Source::Foreground, retryscope_events::Source::Background] {
             mark(Mark::Shows { source, requests: Shown::None, attempts: Shown::None, because });
         }
+        mark(Mark::FallbacksHidden);
         mark(Mark::BlindSpot(format!(
             "a stored key of provider {provider} was put aside and another one used: the requests with the first key are in no log"
         )));
@@ -125,7 +126,7 @@ mod tests {
         let mut credentials = Credentials::default();
         credentials.rows(&database, &mut sink).unwrap();
         credentials.rows(&database, &mut sink).unwrap();
-        assert_eq!(sink.items.len(), 3);
+        assert_eq!(sink.items.len(), 4);
     }
 
     #[test]
