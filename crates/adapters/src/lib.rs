@@ -5,6 +5,7 @@
 //! cannot read is a gap.
 
 mod claude_code;
+mod codex;
 mod json;
 mod opencode;
 mod otlp;
@@ -71,6 +72,16 @@ pub trait LineDecoder: Send {
 
     /// Is told that the source has no more lines for now.
     fn end(&mut self, _sink: &mut dyn Sink) {}
+
+    /// Returns what it must know to go on in the middle of the source; `None` if it can only begin at the start.
+    fn save(&self) -> Option<serde_json::Value> {
+        None
+    }
+
+    /// Goes on from what was saved. Returns false if it cannot.
+    fn restore(&mut self, _saved: &serde_json::Value) -> bool {
+        false
+    }
 }
 
 /// Turns one document into statements.
@@ -89,7 +100,15 @@ pub trait DatabaseDecoder: Send {
 pub const HEAD_LENGTH: usize = 16 << 10;
 
 /// All adapters; those with the surest marks first.
-pub const ADAPTERS: &[Adapter] = &[claude_code::ADAPTER, rivumi::ADAPTER, opencode::ADAPTER, pi::PI, pi::OMP, own::ADAPTER];
+pub const ADAPTERS: &[Adapter] = &[
+    claude_code::ADAPTER,
+    codex::ADAPTER,
+    rivumi::ADAPTER,
+    opencode::ADAPTER,
+    pi::PI,
+    pi::OMP,
+    own::ADAPTER,
+];
 
 /// Recognizes a file by its path and its first [`HEAD_LENGTH`] bytes. Returns `None` for a file that no adapter reads.
 pub fn recognize(path: &Path, head: &[u8]) -> Option<Recognized> {

@@ -8,9 +8,9 @@ use chrono::{DateTime, TimeZone, Utc};
 use retryscope_record::{GapKind, Place, Sink, View};
 use serde_json::Value;
 
-use crate::claude_code;
 use crate::json::holds;
 use crate::{LineDecoder, Reading, Recognized};
+use crate::{claude_code, codex};
 
 pub(crate) fn recognize(head: &[u8]) -> Option<Recognized> {
     let first = head.split(|b| *b == b'\n').next()?;
@@ -19,7 +19,23 @@ pub(crate) fn recognize(head: &[u8]) -> Option<Recognized> {
         && (holds(first, "\"resourceLogs\"")
             || holds(first, "\"resourceSpans\"")
             || holds(first, "\"resourceMetrics\""));
-    looks.then(|| Recognized { agent: None, view: View::OTLP_LOGS, reading: Reading::Lines(Box::new(Otlp)) })
+    let view = if holds(first, "\"resourceSpans\"") { View::OTLP_TRACES } else { View::OTLP_LOGS };
+    looks.then(|| Recognized { agent: None, view, reading: Reading::Lines(Box::new(Otlp::new())) })
+}
+
+/// One agent's part of the telemetry.
+pub(crate) trait Consumer: Send {
+    /// Returns whether records of this resource and scope are the agent's.
+    fn claims(&self, resource: &Attributes, scope: &str) -> bool;
+
+    /// Takes one log record.
+    fn record(&mut self, place: Place, record: &LogRecord<'_>, sink: &mut dyn Sink);
+
+    /// Takes one span.
+    fn span(&mut self, place: Place, span: &Span<'_>, sink: &mut dyn Sink);
+
+    /// Is told that one export was read to its end.
+    fn end_of_body(&mut self, _place: Place, _sink: &mut dyn Sink) {}
 }
 
 /// Attributes of a resource, span, event or log record, values as text.
@@ -27,6 +43,21 @@ pub(crate) fn recognize(head: &[u8]) -> Option<Recognized> {
 pub(crate) struct Attributes(Vec<(String, String)>);
 
 impl Attributes {
+    /// Returns attributes with these names and values.
+    pub(crate) fn from_pairs(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
+        Self(pairs.into_iter().collect())
+    }
+
+    /// Returns an attribute as a time.
+    pub(crate) fn time(&self, key: &str) -> Option<DateTime<Utc>> {
+        DateTime::parse_from_rfc3339(self.get(key)?).ok().map(|t| t.with_timezone(&Utc))
+    }
+
+    /// Adds an attribute.
+    pub(crate) fn push(&mut self, key: &str, value: &str) {
+        self.0.push((key.to_owned(), value.to_owned()));
+    }
+
     fn of(value: Option<&Value>) -> Self {
         let list = value.and_then(Value::as_array);
         let pairs = list.into_iter().flatten().filter_map(|pair| {
@@ -73,6 +104,7 @@ pub(crate) struct Span<'a> {
     pub(crate) resource: &'a Attributes,
     pub(crate) name: Cow<'a, str>,
     pub(crate) id: Option<String>,
+    pub(crate) trace: Option<String>,
     pub(crate) attributes: Attributes,
     pub(crate) started_at: Option<DateTime<Utc>>,
     pub(crate) ended_at: Option<DateTime<Utc>>,
@@ -80,7 +112,15 @@ pub(crate) struct Span<'a> {
     pub(crate) events: Vec<(String, Option<DateTime<Utc>>, Attributes)>,
 }
 
-struct Otlp;
+struct Otlp {
+    consumers: [Box<dyn Consumer>; 2],
+}
+
+impl Otlp {
+    fn new() -> Self {
+        Self { consumers: [Box::new(claude_code::Export), Box::<codex::Export>::default()] }
+    }
+}
 
 impl LineDecoder for Otlp {
     fn line(&mut self, place: Place, line: &[u8], sink: &mut dyn Sink) {
@@ -105,8 +145,8 @@ impl LineDecoder for Otlp {
                     attributes: Attributes::of(record.get("attributes")),
                     at: time.and_then(nanos),
                 };
-                if claude_code::claims(&resource, scope) {
-                    claude_code::record(place, &record, sink);
+                if let Some(consumer) = self.consumers.iter_mut().find(|c| c.claims(&resource, scope)) {
+                    consumer.record(place, &record, sink);
                 }
             }
         }
@@ -126,15 +166,19 @@ impl LineDecoder for Otlp {
                     resource: &resource,
                     name: Cow::Borrowed(span.get("name").and_then(Value::as_str).unwrap_or_default()),
                     id: span.get("spanId").and_then(Value::as_str).map(str::to_owned),
+                    trace: span.get("traceId").and_then(Value::as_str).map(str::to_owned),
                     attributes: Attributes::of(span.get("attributes")),
                     started_at: span.get("startTimeUnixNano").and_then(nanos),
                     ended_at: span.get("endTimeUnixNano").and_then(nanos),
                     events: events.collect(),
                 };
-                if claude_code::claims(&resource, scope) {
-                    claude_code::span(place, &span, sink);
+                if let Some(consumer) = self.consumers.iter_mut().find(|c| c.claims(&resource, scope)) {
+                    consumer.span(place, &span, sink);
                 }
             }
+        }
+        for consumer in &mut self.consumers {
+            consumer.end_of_body(place, sink);
         }
     }
 }

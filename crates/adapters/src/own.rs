@@ -9,6 +9,8 @@ use std::path::Path;
 use retryscope_events::read::{ReadError, parse_line};
 use retryscope_record::{GapKind, Item, Place, Sink, View};
 
+use serde::{Deserialize, Serialize};
+
 use crate::json::{Object, holds};
 use crate::{Adapter, LineDecoder, Reading, Recognized};
 
@@ -34,7 +36,7 @@ fn is_ours(record: &Object<'_>) -> bool {
     known && (names_run || record.raw("data").is_some() || record.raw("payload").is_some())
 }
 
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct Events {
     last_seq: Vec<(String, u64)>,
     /// Agents by run: many writers name the agent once, when the run starts.
@@ -45,6 +47,14 @@ struct Events {
 const RUN_LIMIT: usize = 10_000;
 
 impl LineDecoder for Events {
+    fn save(&self) -> Option<serde_json::Value> {
+        serde_json::to_value(self).ok()
+    }
+
+    fn restore(&mut self, saved: &serde_json::Value) -> bool {
+        serde_json::from_value(saved.clone()).map(|state| *self = state).is_ok()
+    }
+
     fn line(&mut self, place: Place, line: &[u8], sink: &mut dyn Sink) {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;

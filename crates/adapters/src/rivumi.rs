@@ -10,6 +10,7 @@ use retryscope_events::{
     ModelRetry, Source, Usage,
 };
 use retryscope_record::{Facts, GapKind, Item, Mark, Place, RunKey, Shown, Sink, TurnOutcome, View};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::json::{Object, holds};
@@ -47,7 +48,7 @@ fn recognize(path: &Path, head: &[u8]) -> Option<Recognized> {
 }
 
 /// State of one log.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct Log {
     run: Option<RunKey>,
     primary: Candidate,
@@ -61,6 +62,14 @@ struct Log {
 }
 
 impl LineDecoder for Log {
+    fn save(&self) -> Option<Value> {
+        serde_json::to_value(self).ok()
+    }
+
+    fn restore(&mut self, saved: &Value) -> bool {
+        serde_json::from_value(saved.clone()).map(|state| *self = state).is_ok()
+    }
+
     fn line(&mut self, place: Place, line: &[u8], sink: &mut dyn Sink) {
         let Some(record) = Object::parse(line) else {
             if !line.iter().all(u8::is_ascii_whitespace) {

@@ -4,12 +4,14 @@
 //! bytes were cut or in which order independent sources were read.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use retryscope_policy::Settings;
 use retryscope_record::{Item, Origin, RunKey, SourceId, View};
+
+use serde::{Deserialize, Serialize};
 
 use crate::join::{Part, join};
 use crate::run::Run;
@@ -46,6 +48,16 @@ pub struct SourceState {
 pub struct Engine {
     runs: BTreeMap<RunKey, BTreeMap<SourceKey, ViewOfRun>>,
     duplicates: u64,
+    dirty: BTreeSet<RunKey>,
+}
+
+/// What one source said of one run, to be saved and restored.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct SavedView {
+    run: RunKey,
+    kind: String,
+    source: SourceId,
+    view: ViewOfRun,
 }
 
 /// Sources of our own schema continue each other (a rotated file goes on in the next), and files of one object each are
@@ -80,10 +92,53 @@ impl Engine {
 
     /// Forgets what a source said, because it was rewritten and will be read again.
     pub fn reset_source(&mut self, source: SourceId) {
-        for views in self.runs.values_mut() {
+        for (run, views) in &mut self.runs {
+            let before = views.len();
             views.retain(|key, _| key.source != Some(source));
+            if views.len() < before {
+                self.dirty.insert(run.clone());
+            }
         }
         self.runs.retain(|_, views| !views.is_empty());
+    }
+
+    /// Returns the runs that something was said of since the last call.
+    pub fn take_dirty(&mut self) -> BTreeSet<RunKey> {
+        std::mem::take(&mut self.dirty)
+    }
+
+    /// Forgets a run, to free its memory.
+    pub fn forget(&mut self, run: &RunKey) {
+        self.runs.remove(run);
+    }
+
+    /// Returns the keys of all runs.
+    pub fn keys(&self) -> impl Iterator<Item = &RunKey> {
+        self.runs.keys()
+    }
+
+    /// Returns everything that was said, to be saved. Cheap only for small states: it copies them.
+    pub fn save(&self) -> Vec<SavedView> {
+        let views =
+            self.runs.iter().flat_map(|(run, views)| views.iter().map(move |(key, view)| (run, key, view)));
+        views
+            .map(|(run, key, view)| SavedView {
+                run: run.clone(),
+                kind: key.kind.0.to_owned(),
+                source: key.first,
+                view: view.clone(),
+            })
+            .collect()
+    }
+
+    /// Goes on from what was saved. Kinds of logs that this version does not know are left out.
+    pub fn restore(&mut self, saved: Vec<SavedView>) {
+        for SavedView { run, kind, source, view } in saved {
+            let Some(kind) = View::from_name(&kind) else { continue };
+            let shared = kind == View::EVENTS;
+            let key = SourceKey { kind, source: (!shared).then_some(source), first: source };
+            self.runs.entry(run).or_default().insert(key, view);
+        }
     }
 
     /// Returns how many repeats were dropped.
@@ -102,6 +157,9 @@ impl Engine {
     }
 
     fn view(&mut self, key: RunKey, kind: View, source: SourceId) -> &mut ViewOfRun {
+        if !self.dirty.contains(&key) {
+            self.dirty.insert(key.clone());
+        }
         let views = self.runs.entry(key).or_default();
         let shared = kind == View::EVENTS || kind == View::OBJECTS;
         if shared && let Some(known) = views.keys().find(|k| k.kind == kind).copied() {

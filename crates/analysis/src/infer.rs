@@ -19,11 +19,20 @@ pub(crate) struct Inference<'a> {
     agent: &'a str,
     policies: Vec<&'static Policy>,
     settings: Cow<'a, Settings>,
+    /// A settings file was read, so that what does not stand in it has its default.
+    settings_are_known: bool,
+    /// The run's provider, for views that do not name one.
+    provider: Option<&'a str>,
 }
 
 impl<'a> Inference<'a> {
     /// Returns what is known of an agent; without a version, any of its policies may have been in force.
-    pub(crate) fn new(agent: &'a str, version: Option<&str>, settings: Option<&'a Settings>) -> Self {
+    pub(crate) fn new(
+        agent: &'a str,
+        version: Option<&str>,
+        settings: Option<&'a Settings>,
+        provider: Option<&'a str>,
+    ) -> Self {
         let policies = match version.and_then(|version| policy::find(agent, Some(version))) {
             Some(policy) => vec![policy],
             None => policy::by_agent(agent).iter().collect(),
@@ -32,6 +41,8 @@ impl<'a> Inference<'a> {
             agent,
             policies,
             settings: settings.map_or_else(|| Cow::Owned(Settings::default()), Cow::Borrowed),
+            settings_are_known: settings.is_some(),
+            provider,
         }
     }
 
@@ -64,13 +75,14 @@ impl<'a> Inference<'a> {
     /// Returns how many requests stand behind one visible attempt.
     fn behind(&self, policies: &[&Policy], view: &str, attempt: &Attempt) -> (Bound, String) {
         let api = attempt.api.as_deref();
-        let settings = match &attempt.candidate.provider {
+        let settings = match attempt.candidate.provider.as_deref().or(self.provider) {
             Some(provider) => Cow::Owned(self.settings.as_ref().clone().for_provider(provider)),
             None => Cow::Borrowed(self.settings.as_ref()),
         };
         let one = |policy: &Policy| match attempt.failure.as_ref().and_then(kind_of) {
-            Some(failure) => policy.hidden_under(failure, view, api, &settings),
-            None => policy.hidden_per_visible_attempt(view, api, &settings),
+            // That a loop ran to its end raises the lower end only where its settings were looked at.
+            Some(failure) if self.settings_are_known => policy.hidden_under(failure, view, api, &settings),
+            _ => policy.hidden_per_visible_attempt(view, api, &settings),
         };
         let mut all = policies.iter().map(|policy| one(policy));
         let Some(first) = all.next() else { return (Bound::exact(1), String::new()) };

@@ -58,7 +58,7 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
     }
     let settings = parts.iter().find_map(|p| as_of.source(p.source)?.settings.as_deref());
     let version = facts.policy_version.as_deref().or(facts.agent_version.as_deref());
-    let inference = Inference::new(&key.agent, version, settings);
+    let inference = Inference::new(&key.agent, version, settings, facts.provider.as_deref());
     for part in &mut parts {
         if let Cow::Borrowed(view) = part.view {
             part.view = inference.fill(part.kind, view);
@@ -149,8 +149,12 @@ fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
             let requests = turn.requests.iter().filter(|r| r.id_is_native).map(|r| r.id.as_str());
             let ids: BTreeSet<&str> =
                 turn.anchors.iter().map(String::as_str).chain(turn.key.as_deref()).chain(requests).collect();
+            // Two logs of the same kind hold different turns, unless an id says otherwise.
+            let repeats = |(known, members): &(BTreeSet<&str>, Joined<'_>)| {
+                members.iter().all(|(p, _)| p.kind != part.kind) || !known.is_disjoint(&ids)
+            };
             let mut found: Vec<usize> = if single {
-                groups.first().map(|_| 0).into_iter().collect()
+                groups.iter().position(repeats).into_iter().collect()
             } else {
                 let shares = |(known, members): &(BTreeSet<&str>, Joined<'_>)| {
                     let same_view = members.iter().any(|(p, _)| std::ptr::eq(*p, part));
@@ -215,7 +219,7 @@ fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_
         counts.retries.bound.min = counts.retries.bound.min.saturating_sub(1);
     }
     let background_counts = counts_of(group, Source::Background);
-    let requests = requests_of(group);
+    let requests = requests_of(group, &counts);
     let is_over = any_end.is_some();
     let time = time_of(&requests, started_at, ended_at, is_over);
     let cause = (outcome == RunOutcome::Failed).then(|| cause_of(&requests, any_end)).flatten();
@@ -258,14 +262,68 @@ fn liveness(parts: &[Part<'_>], ended_at: Option<DateTime<Utc>>, as_of: &AsOf<'_
 /// Counts of one kind of requests in one turn, over all its views.
 fn counts_of(group: &Joined<'_>, source: Source) -> Counts {
     let mut total: Option<Counts> = joined_by_id(group, source);
+    let ending = Ending::of(group);
     for of_view in group.chunk_by(|(a, _), (b, _)| std::ptr::eq(*a, *b)) {
-        let counts = of_view.iter().map(|(part, turn)| counts_in_view(part, turn, group, source)).fold(Counts::ZERO, |a, b| a.plus(&b));
+        let counts = of_view.iter().map(|member| counts_in_view(member, group, source, &ending));
+        let counts = counts.fold(Counts::ZERO, |a, b| a.plus(&b));
         total = Some(match total {
             Some(known) => known.intersect(&counts),
             None => counts,
         });
     }
-    total.unwrap_or(Counts::ZERO)
+    let mut total = total.unwrap_or(Counts::ZERO);
+    // A view that shows as many requests as there were shows all of them, whatever it can say for itself.
+    let logical = total.logical_requests.bound;
+    if logical.is_exact() {
+        for member in group {
+            if let Some(counts) = closed_in_view(member, source, logical.min, &ending) {
+                total = total.intersect(&counts);
+            }
+        }
+    }
+    total
+}
+
+/// How a turn ended, over all its views.
+struct Ending {
+    /// Some view holds the end.
+    is_known: bool,
+    /// The provider's id of the request whose failure ended it.
+    last_failure: Option<String>,
+}
+
+impl Ending {
+    fn of(group: &Joined<'_>) -> Self {
+        let ends = |turn: &TurnView| turn.end.as_ref().is_some_and(|end| end.outcome == TurnOutcome::Failed);
+        let last_failure = group.iter().filter(|(_, turn)| ends(turn)).find_map(|(_, turn)| {
+            let last = turn.requests.iter().rev().find(|r| r.source == Source::Foreground)?;
+            let attempt = last.attempts.last().filter(|_| last.end == Some(RequestEnd::GivenUp))?;
+            attempt.failure.as_ref()?.upstream_request_id.clone()
+        });
+        Self { is_known: group.iter().any(|(part, turn)| is_settled_alone(part, turn)), last_failure }
+    }
+
+    /// Returns whether a view reaches to the failure that ended the turn.
+    fn is_reached_by(&self, turn: &TurnView) -> bool {
+        let last = turn
+            .requests
+            .iter()
+            .rev()
+            .find(|r| r.source == Source::Foreground)
+            .and_then(|r| r.attempts.last());
+        let id = last.and_then(|a| a.failure.as_ref()).and_then(|f| f.upstream_request_id.as_ref());
+        id.is_some() && id == self.last_failure.as_ref()
+    }
+
+    /// Returns whether a view is known to lack the request whose failure ended the turn. Only where each failure it
+    /// shows has an id, since else one of them may be that one.
+    fn is_missed_by(&self, turn: &TurnView) -> bool {
+        let Some(last) = &self.last_failure else { return false };
+        // A stream that died without a status was another request than one that was refused.
+        let refused = turn.requests.iter().flat_map(|r| &r.attempts).filter_map(|a| a.failure.as_ref());
+        let mut ids = refused.filter(|f| f.status.is_some()).map(|f| f.upstream_request_id.as_ref());
+        ids.all(|id| id.is_some_and(|id| id != last))
+    }
 }
 
 /// Where several views use the agent's own request ids: the sum over the requests, each intersected over its views.
@@ -393,11 +451,16 @@ fn visibility(part: &Part<'_>, source: Source) -> (Shown, Shown) {
     (visibility.requests, visibility.attempts)
 }
 
-fn counts_in_view(part: &Part<'_>, turn: &TurnView, group: &Joined<'_>, source: Source) -> Counts {
-    let settled = is_settled(part, turn, group);
-    let (requests, _) = visibility(part, source);
-    let of = turn.requests.iter().filter(|r| r.source == source);
-    let sum = of.map(|r| counts_of_request(r, settled)).fold(Counts::ZERO, |a, b| a.plus(&b));
+fn counts_in_view(
+    (part, turn): &(&Part<'_>, &TurnView),
+    group: &Joined<'_>,
+    source: Source,
+    ending: &Ending,
+) -> Counts {
+    let settled =
+        is_settled(part, turn, group) || source == Source::Foreground && ending.is_reached_by(turn);
+    let requests = requests_shown(part, turn, source);
+    let sum = sum_of(turn, source, settled);
     match requests {
         Shown::All if settled => sum,
         Shown::None if sum.logical_requests.bound.min == 0 => Counts {
@@ -407,7 +470,55 @@ fn counts_in_view(part: &Part<'_>, turn: &TurnView, group: &Joined<'_>, source: 
             fallbacks: Count::not_visible(0),
             failed_attempts: Count::not_visible(0),
         },
-        _ => opened(sum),
+        _ => {
+            let lost = !settled && source == Source::Foreground && ending.is_missed_by(turn);
+            let shows_all =
+                turn.requests.last().is_some_and(|r| r.visibility.attempts == Shown::All && r.end.is_none());
+            if lost && shows_all { one_more(opened(sum)) } else { opened(sum) }
+        }
+    }
+}
+
+/// Counts of a view whose requests are known to be all there were; `None` where some of them may go on.
+fn closed_in_view(
+    (part, turn): &(&Part<'_>, &TurnView),
+    source: Source,
+    logical: u64,
+    ending: &Ending,
+) -> Option<Counts> {
+    let of = || turn.requests.iter().filter(|r| r.source == source);
+    if of().count() as u64 != logical || logical == 0 {
+        return None;
+    }
+    let settled =
+        is_settled_alone(part, turn) || part.view.ends_elsewhere && !part.view.tail_may_be_lost && ending.is_known;
+    (settled || of().all(|r| r.end.is_some())).then(|| sum_of(turn, source, settled))
+}
+
+fn sum_of(turn: &TurnView, source: Source, settled: bool) -> Counts {
+    let of = turn.requests.iter().filter(|r| r.source == source);
+    of.map(|r| counts_of_request(r, settled)).fold(Counts::ZERO, |a, b| a.plus(&b))
+}
+
+fn requests_shown(part: &Part<'_>, turn: &TurnView, source: Source) -> Shown {
+    match source {
+        Source::Foreground => turn.foreground_requests.unwrap_or(visibility(part, source).0),
+        Source::Background => visibility(part, source).0,
+    }
+}
+
+/// Adds the failed request that ended a turn and is not in the view.
+fn one_more(counts: Counts) -> Counts {
+    let add = |count: Count| Count {
+        bound: count.bound.plus(Bound::exact(1)),
+        evidence: count.evidence.max(Evidence::Derived),
+        ..count
+    };
+    Counts {
+        upstream_requests: add(counts.upstream_requests),
+        retries: add(counts.retries),
+        failed_attempts: add(counts.failed_attempts),
+        ..counts
     }
 }
 
@@ -460,7 +571,9 @@ fn counts_of_request(request: &RequestView, settled: bool) -> Counts {
 }
 
 /// The requests to show: from the view that tells most, with details that other views hold of the same attempts.
-fn requests_of(group: &Joined<'_>) -> Vec<LogicalRequest> {
+///
+/// Where there was one request only, what all views together know of the turn is known of it.
+fn requests_of(group: &Joined<'_>, joined: &Counts) -> Vec<LogicalRequest> {
     let told = |(part, turn): &&(&Part<'_>, &TurnView)| {
         let attempts: usize = turn.requests.iter().map(|r| r.attempts.len()).sum();
         let known = |a: &&Attempt| match (&a.failure, a.outcome) {
@@ -468,7 +581,8 @@ fn requests_of(group: &Joined<'_>) -> Vec<LogicalRequest> {
             (None, outcome) => outcome == Some(AttemptOutcome::Ok),
         };
         let details = turn.requests.iter().flat_map(|r| &r.attempts).filter(known).count();
-        (attempts, part.view.foreground.attempts, details, std::cmp::Reverse(rank(part.kind)))
+        let exact = turn.requests.iter().all(|r| r.upstream(is_settled(part, turn, group)).0.is_exact());
+        (attempts, exact, part.view.foreground.attempts, details, std::cmp::Reverse(rank(part.kind)))
     };
     let Some((part, turn)) = group.iter().max_by_key(|member| told(member)) else { return Vec::new() };
     let mut details: BTreeMap<&str, Vec<&Attempt>> = BTreeMap::new();
@@ -483,17 +597,23 @@ fn requests_of(group: &Joined<'_>) -> Vec<LogicalRequest> {
     }
     // How a request that was given up ended, by the agent's own id: another log may hold the answer that this one lacks.
     let mut ends: BTreeMap<&str, &Attempt> = BTreeMap::new();
-    for request in group.iter().filter(|(other, _)| !std::ptr::eq(*other, *part)).flat_map(|(_, turn)| &turn.requests) {
+    let others = group.iter().filter(|(other, _)| !std::ptr::eq(*other, *part));
+    for request in others.flat_map(|(_, turn)| &turn.requests) {
         let last = request.attempts.last().filter(|a| a.failure.is_some());
         if let (true, Some(RequestEnd::GivenUp), Some(last)) = (request.id_is_native, request.end, last) {
             ends.entry(&request.id).or_insert(last);
         }
     }
     let settled = is_settled(part, turn, group);
+    let single = joined.logical_requests.bound == Bound::exact(1)
+        && turn.requests.iter().filter(|r| r.source == Source::Foreground).count() == 1;
     turn.requests
         .iter()
         .map(|request| {
-            let counts = counts_of_request(request, settled);
+            let counts = match request.source {
+                Source::Foreground if single => joined.clone(),
+                _ => counts_of_request(request, settled),
+            };
             let mut attempts = request.attempts.clone();
             for attempt in &mut attempts {
                 let id = attempt.failure.as_ref().and_then(|f| f.upstream_request_id.clone());

@@ -20,7 +20,7 @@ pub mod words;
 
 pub use budget::{Budget, BudgetPolicy, BudgetState, Scope, WINDOWS};
 pub use count::{Bound, Count, Counts, Evidence};
-pub use engine::{AsOf, Engine, SourceState};
+pub use engine::{AsOf, Engine, SavedView, SourceState};
 pub use explain::{Explanation, Remedy, explain, summarize};
 pub use judge::Failure;
 pub use retryscope_policy::Settings;

@@ -63,7 +63,11 @@ pub(crate) fn redact(text: &str) -> String {
         let word = piece.trim_matches(|c: char| !c.is_alphanumeric());
         let is_word = piece.chars().any(char::is_alphanumeric);
         if is_word && (is_key(word) || after_label && looks_secret(word)) {
+            // What stands around the word inside its piece, such as the full stop of a sentence, stays.
+            let (before, after) = piece.split_once(word).unwrap_or_default();
+            out.push_str(before);
             out.push_str("[redacted]");
+            out.push_str(after);
             after_label = false;
         } else {
             out.push_str(piece);

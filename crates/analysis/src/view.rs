@@ -29,6 +29,8 @@ pub(crate) struct ViewOfRun {
     pub(crate) because: String,
     pub(crate) tail_may_be_lost: bool,
     pub(crate) fallbacks_hidden: bool,
+    /// Ends of turns are said elsewhere.
+    pub(crate) ends_elsewhere: bool,
     pub(crate) blind_spots: BTreeSet<String>,
     pub(crate) settings: Vec<(String, String)>,
     /// The agent's word and sentence for the end of the last turn, from a file beside the log.
@@ -65,6 +67,8 @@ pub(crate) struct TurnView {
     pub(crate) complete: bool,
     /// Nothing before this time is missing.
     pub(crate) told_until: Option<DateTime<Utc>>,
+    /// How much of this turn's foreground requests is shown, where the source says so within the turn.
+    pub(crate) foreground_requests: Option<Shown>,
     pub(crate) requests: Vec<RequestView>,
 }
 
@@ -133,13 +137,20 @@ impl RequestView {
         // Asked for at all means sent at least once; a refused connection counts as an attempt.
         sends = Bound::range(sends.min.max(1), sends.max.map(|max| max.max(1)));
         let worst = self.attempts.iter().map(|a| a.evidence).max().unwrap_or(Evidence::Derived);
+        let ended = self.end.is_some() || settled;
         match self.visibility.attempts {
-            Shown::All if self.end.is_some() || settled => {
+            Shown::All if ended => {
                 let evidence = if sends.is_exact() { worst } else { Evidence::Inferred };
                 (sends, evidence)
             }
-            Shown::None => (Bound::at_least(sends.min), Evidence::NotVisible),
-            Shown::All | Shown::Some => (Bound::at_least(sends.min), worst.max(Evidence::Derived)),
+            // The format bounds what is hidden.
+            Shown::None | Shown::Some if ended && self.extra.is_some() => {
+                (sends, worst.max(Evidence::Derived))
+            }
+            Shown::None if self.attempts.len() <= 1 => (Bound::at_least(sends.min), Evidence::NotVisible),
+            Shown::All | Shown::Some | Shown::None => {
+                (Bound::at_least(sends.min), worst.max(Evidence::Derived))
+            }
         }
     }
 
@@ -172,9 +183,7 @@ impl RequestView {
             None => AttemptKind::Retry,
         };
         let started_at = match self.pending.take() {
-            Some(Pending { at: Some(at), delay_ms: Some(delay) }) => {
-                Some(at + TimeDelta::milliseconds(delay.cast_signed()))
-            }
+            Some(Pending { at: Some(at), delay_ms: Some(delay) }) => after(at, delay),
             None if self.attempts.is_empty() => self.opened_at,
             Some(_) | None => None,
         };
@@ -310,6 +319,9 @@ impl ViewOfRun {
                     Source::Foreground => {
                         self.foreground = shown;
                         (*because).clone_into(&mut self.because);
+                        if let Some(open) = self.turns.last_mut().filter(|turn| turn.end.is_none()) {
+                            open.foreground_requests = Some(*requests);
+                        }
                     }
                     Source::Background => self.background = shown,
                 }
@@ -351,6 +363,7 @@ impl ViewOfRun {
                     request.sent_by = at.or(request.sent_by);
                 }
             }
+            Mark::EndsElsewhere => self.ends_elsewhere = true,
             Mark::TurnComplete => {
                 let index = self.open_or_last_turn();
                 self.turns[index].complete = true;
@@ -846,10 +859,15 @@ fn close(
     };
 }
 
+/// Returns the time so many milliseconds later; `None` where the calendar ends before.
+fn after(at: DateTime<Utc>, ms: u64) -> Option<DateTime<Utc>> {
+    at.checked_add_signed(TimeDelta::try_milliseconds(i64::try_from(ms).ok()?)?)
+}
+
 fn ends_before(pending: &Pending, end: Option<DateTime<Utc>>, slack_ms: i64) -> bool {
     match (pending.at, pending.delay_ms, end) {
         (Some(at), Some(delay), Some(end)) => {
-            end < at + TimeDelta::milliseconds(delay.cast_signed().saturating_add(slack_ms))
+            after(at, delay.saturating_add_signed(slack_ms)).is_none_or(|until| end < until)
         }
         _ => false,
     }

@@ -41,6 +41,28 @@ pub struct Origin {
 pub struct View(pub &'static str);
 
 impl View {
+    /// Every kind of log.
+    pub const ALL: &'static [View] = &[
+        View::EVENTS,
+        View::SESSION,
+        View::STDOUT,
+        View::LOG,
+        View::DEBUG_LOG,
+        View::OTLP_LOGS,
+        View::OTLP_TRACES,
+        View::DATABASE,
+        View::LOGS_DB,
+        View::HISTORY_DB,
+        View::TRACE,
+        View::RESULT,
+        View::SETTINGS,
+    ];
+
+    /// Returns the kind with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|view| view.0 == name)
+    }
+
     /// Our own schema, and what other programs write in its spirit.
     pub const EVENTS: View = View("events");
     /// Session file of an agent, written while it runs.

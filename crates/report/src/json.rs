@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use retryscope_analysis::{Attempt, Cause, Count, Counts, Failure, LogicalRequest, Run, Time, Turn};
+use retryscope_analysis::{Attempt, Cause, Count, Counts, Failure, LogicalRequest, Run, Time, Turn, explain};
 use retryscope_record::{Origin, Place, SourceId};
 use serde_json::{Map, Value, json};
 
@@ -25,6 +25,37 @@ pub fn run(run: &Run, path_of: PathOf<'_>) -> Value {
         "terminal_reason": run.told_turn().and_then(|t| t.terminal_reason.clone()),
         "files": files,
     })
+}
+
+/// Returns the replay object; `None` for a run that holds nothing about requests.
+pub fn replay(of: &Run, children: &[&Run], now: DateTime<Utc>, path_of: PathOf<'_>) -> Option<Value> {
+    let told_turn = of.told_turn()?;
+    let told = explain(of, told_turn, children, now);
+    let requests: Vec<Value> = of
+        .turns
+        .iter()
+        .flat_map(|turn| turn.requests.iter().map(move |request| (turn.number, request)))
+        .map(|(turn, of)| request(of, turn, path_of))
+        .collect();
+    let tree = children.iter().fold(of.counts.clone(), |sum, child| sum.plus(&child.counts));
+    Some(json!({
+        "schema": "retryscope.replay/1",
+        "run": run(of, path_of),
+        "cause": told_turn.cause.as_ref().map(|c| cause(c, path_of)),
+        "summary": told.summary,
+        "counts": counts(&of.counts),
+        "tree_counts": counts(&tree),
+        "background_counts": counts(&of.background_counts),
+        "amplification": ratio(of.counts.amplification()),
+        "retry_ratio": ratio(of.counts.retry_ratio()),
+        "time": time_spent(of.time),
+        "turns": of.turns.iter().map(|t| turn(t, path_of)).collect::<Vec<_>>(),
+        "requests": requests,
+        "findings": [],
+        "blind_spots": told.blind_spots,
+        "remedies": told.remedies.iter().map(|remedy| remedy.text.as_str()).collect::<Vec<_>>(),
+        "children": children.iter().map(|child| run(child, path_of)).collect::<Vec<_>>(),
+    }))
 }
 
 /// Returns one entry of `runs --format json`.

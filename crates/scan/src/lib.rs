@@ -14,7 +14,8 @@ use chrono::{DateTime, Utc};
 use retryscope_analysis::{AsOf, Engine, Run, SourceState};
 use retryscope_record::{GapKind, Place, SourceId, View};
 
-pub use places::{Environment, default_roots};
+pub use places::{Environment, default_roots, may_enter};
+pub use read::feed;
 
 /// What was read.
 #[derive(Debug, Default)]

@@ -41,6 +41,7 @@ pub fn default_roots(environment: &Environment) -> Vec<PathBuf> {
 const SKIPPED: &[&str] =
     &["node_modules", ".git", "target", ".venv", "__pycache__", "packages", "file-history"];
 
-pub(crate) fn may_enter(folder: &Path) -> bool {
+/// Returns whether a folder may hold logs, by its name.
+pub fn may_enter(folder: &Path) -> bool {
     folder.file_name().and_then(|name| name.to_str()).is_none_or(|name| !SKIPPED.contains(&name))
 }

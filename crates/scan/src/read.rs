@@ -5,12 +5,12 @@ use std::io::{self, Cursor, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use retryscope_adapters::{
-    DatabaseDecoder, HEAD_LENGTH, Reading, Recognized, is_complete_json, may_hold_records, open_database,
-    recognize,
+    DatabaseDecoder, HEAD_LENGTH, LineDecoder, Reading, Recognized, is_complete_json, may_hold_records,
+    open_database, recognize,
 };
 use retryscope_analysis::SourceState;
 use retryscope_record::{GapKind, Item, Origin, Place, Sink, SourceId, View};
-use retryscope_tail::{Found, LineReader};
+use retryscope_tail::{Found, Line, LineReader};
 
 use crate::{Problem, Scan, Source, SourceGap};
 
@@ -94,17 +94,7 @@ fn decode(
         Reading::Lines(mut decoder) => {
             let mut lines = LineReader::new(input);
             while let Some(line) = lines.next_line()? {
-                let place = Place::Line(line.number);
-                let mut into = EngineSink { scan, id, view };
-                // A last line that is cut is a gap of its own kind; one that is whole just lacks its line end.
-                if !line.complete && line.bytes.first() == Some(&b'{') && !is_complete_json(line.bytes) {
-                    into.gap(place, GapKind::TornLine);
-                } else if line.shortened && line.bytes.first() == Some(&b'{') && !is_complete_json(line.bytes)
-                {
-                    into.gap(place, GapKind::OversizedLine);
-                } else {
-                    decoder.line(place, line.bytes, &mut into);
-                }
+                feed(decoder.as_mut(), line, &mut EngineSink { scan, id, view });
             }
             decoder.end(&mut EngineSink { scan, id, view });
         }
@@ -121,6 +111,19 @@ fn decode(
         }
     }
     Ok(())
+}
+
+/// Hands one line to a decoder; a line that is cut or too long is a gap of its own kind.
+pub fn feed(decoder: &mut dyn LineDecoder, line: Line<'_>, sink: &mut dyn Sink) {
+    let place = Place::Line(line.number);
+    let broken = || line.bytes.first() == Some(&b'{') && !is_complete_json(line.bytes);
+    if !line.complete && broken() {
+        sink.gap(place, GapKind::TornLine);
+    } else if line.shortened && broken() {
+        sink.gap(place, GapKind::OversizedLine);
+    } else {
+        decoder.line(place, line.bytes, sink);
+    }
 }
 
 fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {

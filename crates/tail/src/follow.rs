@@ -109,6 +109,16 @@ pub struct FileState {
     seen: (u64, Option<SystemTime>),
 }
 
+impl FileState {
+    /// Makes the file be read from its start again.
+    pub fn start_again(&mut self) {
+        self.offset = 0;
+        self.lines = 0;
+        self.checksum = Checksum::default();
+        self.seen = (0, None);
+    }
+}
+
 #[derive(Debug)]
 struct Tracked {
     state: FileState,

@@ -279,9 +279,14 @@ proptest! {
             match action {
                 Action::Append(count) => {
                     for _ in 0..count {
-                        let line = match half.take() {
-                            Some(begun) => { place.append("log", "end\n"); format!("{begun}end") }
-                            None => { number += 1; let line = format!("line {number}"); place.append("log", &format!("{line}\n")); line }
+                        let line = if let Some(begun) = half.take() {
+                            place.append("log", "end\n");
+                            format!("{begun}end")
+                        } else {
+                            number += 1;
+                            let line = format!("line {number}");
+                            place.append("log", &format!("{line}\n"));
+                            line
                         };
                         written.push(line);
                     }
@@ -292,7 +297,6 @@ proptest! {
                     place.append("log", &begun);
                     half = Some(begun);
                 }
-                Action::Half => {}
                 Action::Scan => place.scan(),
                 Action::Rotate if half.is_none() && place.path("log").exists() => {
                     rotations += 1;
@@ -308,7 +312,7 @@ proptest! {
                     place.scan();
                     fs::remove_file(place.path("log")).unwrap();
                 }
-                Action::Rotate | Action::CopyTruncate | Action::Recreate => {}
+                Action::Half | Action::Rotate | Action::CopyTruncate | Action::Recreate => {}
                 Action::Restart => place.restart(),
             }
         }

@@ -16,7 +16,7 @@ use retryscope_record::{Facts, GapKind, Item, Mark, Place, RunKey, Sink, View};
 use crate::json::{Object, holds};
 use crate::{Adapter, DefaultPlace, DocumentDecoder, Reading, Recognized};
 
-pub(crate) use otlp::{claims, record, span};
+pub(crate) use otlp::Export;
 
 pub(crate) const AGENT: &str = "claude-code";
 

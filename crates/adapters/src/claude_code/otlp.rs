@@ -9,15 +9,27 @@ use retryscope_events::{
 use retryscope_record::{Facts, Item, Mark, Place, RunKey, Shown, Sink};
 
 use super::AGENT;
-use crate::otlp::{Attributes, LogRecord, Span};
+use crate::otlp::{Attributes, Consumer, LogRecord, Span};
 
-/// Returns whether records of this resource and scope are Claude Code's.
-pub(crate) fn claims(resource: &Attributes, scope: &str) -> bool {
-    scope.starts_with("com.anthropic.claude_code") || resource.get("service.name") == Some("claude-code")
+/// Claude Code's part of the telemetry; needs no state.
+pub(crate) struct Export;
+
+impl Consumer for Export {
+    fn claims(&self, resource: &Attributes, scope: &str) -> bool {
+        scope.starts_with("com.anthropic.claude_code") || resource.get("service.name") == Some("claude-code")
+    }
+
+    fn record(&mut self, place: Place, said: &LogRecord<'_>, sink: &mut dyn Sink) {
+        record(place, said, sink);
+    }
+
+    fn span(&mut self, place: Place, said: &Span<'_>, sink: &mut dyn Sink) {
+        span(place, said, sink);
+    }
 }
 
 /// Takes one log record.
-pub(crate) fn record(place: Place, record: &LogRecord<'_>, sink: &mut dyn Sink) {
+fn record(place: Place, record: &LogRecord<'_>, sink: &mut dyn Sink) {
     let attributes = &record.attributes;
     let Some(session) = attributes.get("session.id") else { return };
     let run = RunKey::new(AGENT, session);
@@ -40,7 +52,7 @@ pub(crate) fn record(place: Place, record: &LogRecord<'_>, sink: &mut dyn Sink) 
 }
 
 /// Takes one span.
-pub(crate) fn span(place: Place, span: &Span<'_>, sink: &mut dyn Sink) {
+fn span(place: Place, span: &Span<'_>, sink: &mut dyn Sink) {
     let attributes = &span.attributes;
     let Some(session) = attributes.get("session.id") else { return };
     if span.name != "claude_code.llm_request" {

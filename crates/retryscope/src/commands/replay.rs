@@ -51,7 +51,11 @@ pub(crate) fn run(
                     output.text(&text::replay(run, turn, &told, args.evidence, &path_of, width()))?;
                 }
                 Format::Json if n > 0 => {}
-                Format::Json => output.json(&full(run, turn, &told, &children(run, &all), &path_of))?,
+                Format::Json => {
+                    if let Some(object) = json::replay(run, &children(run, &all), reader.now, &path_of) {
+                        output.json(&object)?;
+                    }
+                }
                 Format::Brief | Format::Prom => output.json(&brief(run, turn, &told))?,
             }
         }
@@ -66,42 +70,6 @@ pub(crate) fn run(
         return Ok(Exit::Finding);
     }
     Ok(reader.exit())
-}
-
-/// The replay object of the contract.
-fn full(
-    run: &Run,
-    told_turn: &Turn,
-    told: &retryscope_analysis::Explanation,
-    children: &[&Run],
-    path_of: json::PathOf<'_>,
-) -> Value {
-    let requests: Vec<Value> = run
-        .turns
-        .iter()
-        .flat_map(|turn| turn.requests.iter().map(move |request| (turn.number, request)))
-        .map(|(turn, request)| json::request(request, turn, path_of))
-        .collect();
-    let tree = children.iter().fold(run.counts.clone(), |sum, child| sum.plus(&child.counts));
-    let cause = told_turn.cause.as_ref().map(|cause| json::cause(cause, path_of));
-    json!({
-        "schema": "retryscope.replay/1",
-        "run": json::run(run, path_of),
-        "cause": cause,
-        "summary": told.summary,
-        "counts": json::counts(&run.counts),
-        "tree_counts": json::counts(&tree),
-        "background_counts": json::counts(&run.background_counts),
-        "amplification": json::ratio(run.counts.amplification()),
-        "retry_ratio": json::ratio(run.counts.retry_ratio()),
-        "time": {"wall_ms": run.time.wall_ms, "waiting_ms": run.time.waiting_ms, "lost_ms": run.time.lost_ms},
-        "turns": run.turns.iter().map(|turn| json::turn(turn, path_of)).collect::<Vec<_>>(),
-        "requests": requests,
-        "findings": [],
-        "blind_spots": told.blind_spots,
-        "remedies": told.remedies.iter().map(|remedy| remedy.text.as_str()).collect::<Vec<_>>(),
-        "children": children.iter().map(|child| json::run(child, path_of)).collect::<Vec<_>>(),
-    })
 }
 
 /// A small object for a model or a wrapper: two sentences, no headers, no stacks.

@@ -1,0 +1,189 @@
+//! OTLP logs and traces of Codex: signals in log records, and in the events of spans.
+//!
+//! A failing `codex exec` ends without sending its last batch. Spans of one export come in any order, so their events are
+//! put into the order of their times first.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, Utc};
+use retryscope_record::{Item, Mark, Place, RunKey, Sink};
+
+use super::AGENT;
+use super::signals::{Channel, Signal, Signals};
+use crate::otlp::{Attributes, Consumer, LogRecord, Span};
+
+/// Most traces whose thread is remembered.
+const TRACE_LIMIT: usize = 4_096;
+
+/// What one source exports.
+#[derive(Default)]
+pub(crate) struct Export {
+    signals: Signals,
+    /// Threads that were told that their tail may be lost.
+    warned: BTreeSet<String>,
+    /// Thread and turn of a trace.
+    traces: BTreeMap<String, (String, Option<String>)>,
+    waiting: Vec<Waiting>,
+}
+
+struct Waiting {
+    at: Option<DateTime<Utc>>,
+    trace: Option<String>,
+    thread: Option<String>,
+    turn: Option<String>,
+    attributes: Attributes,
+}
+
+impl Consumer for Export {
+    fn claims(&self, resource: &Attributes, scope: &str) -> bool {
+        scope.starts_with("codex")
+            || resource.get("service.name").is_some_and(|name| name.starts_with("codex"))
+    }
+
+    fn record(&mut self, place: Place, record: &LogRecord<'_>, sink: &mut dyn Sink) {
+        let attributes = &record.attributes;
+        let Some(thread) = thread_of(attributes) else { return };
+        self.warn(place, thread, sink);
+        let at = attributes.time("event.timestamp").or(record.at);
+        let turn = turn_of(attributes);
+        self.signals.take(&Signal { channel: Channel::Log, place, thread, turn, at, attributes }, sink);
+    }
+
+    fn span(&mut self, _: Place, span: &Span<'_>, _: &mut dyn Sink) {
+        let thread = thread_of(&span.attributes).map(str::to_owned);
+        let turn = turn_of(&span.attributes);
+        if let (Some(trace), Some(thread)) = (&span.trace, &thread)
+            && (self.traces.len() < TRACE_LIMIT || self.traces.contains_key(trace))
+        {
+            let known = self.traces.entry(trace.clone()).or_insert_with(|| (thread.clone(), None));
+            known.1 = turn.clone().or(known.1.take());
+        }
+        for (name, at, attributes) in &span.events {
+            // The name may stand in the event itself only.
+            let mut attributes = attributes.clone();
+            if attributes.get("event.name").is_none() {
+                attributes.push("event.name", name);
+            }
+            if !attributes.get("event.name").is_some_and(|name| name.starts_with("codex.")) {
+                continue;
+            }
+            self.waiting.push(Waiting {
+                at: attributes.time("event.timestamp").or(*at),
+                trace: span.trace.clone(),
+                thread: thread_of(&attributes).map(str::to_owned).or_else(|| thread.clone()),
+                turn: turn_of(&attributes).or_else(|| turn.clone()),
+                attributes,
+            });
+        }
+    }
+
+    fn end_of_body(&mut self, place: Place, sink: &mut dyn Sink) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.sort_by_key(|w| w.at);
+        for w in waiting {
+            let known = w.trace.as_ref().and_then(|trace| self.traces.get(trace)).cloned();
+            let (thread, turn) = known.map_or((None, None), |(thread, turn)| (Some(thread), turn));
+            let Some(thread) = w.thread.or(thread) else { continue };
+            self.warn(place, &thread, sink);
+            let turn = w.turn.or(turn);
+            let attributes = &w.attributes;
+            self.signals.take(
+                &Signal { channel: Channel::Span, place, thread: &thread, turn, at: w.at, attributes },
+                sink,
+            );
+        }
+    }
+}
+
+impl Export {
+    fn warn(&mut self, place: Place, thread: &str, sink: &mut dyn Sink) {
+        if !self.warned.contains(thread) {
+            if self.warned.len() >= TRACE_LIMIT {
+                self.warned.clear();
+            }
+            self.warned.insert(thread.to_owned());
+            sink.item(
+                place,
+                Item::Mark { run: RunKey::new(AGENT, thread), at: None, mark: Mark::TailMayBeLost },
+            );
+        }
+    }
+}
+
+fn thread_of(attributes: &Attributes) -> Option<&str> {
+    ["conversation.id", "thread.id", "thread_id", "conversation_id"]
+        .iter()
+        .find_map(|key| attributes.get(key))
+}
+
+fn turn_of(attributes: &Attributes) -> Option<String> {
+    attributes.string("turn.id").or_else(|| attributes.string("turn_id")).filter(|id| !id.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use retryscope_events::Body;
+    use retryscope_record::Collected;
+
+    use super::*;
+
+    fn event(ms: i64, pairs: &[(&str, &str)]) -> (String, Option<DateTime<Utc>>, Attributes) {
+        let attributes =
+            Attributes::from_pairs(pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+        ("event".to_owned(), DateTime::from_timestamp_millis(ms), attributes)
+    }
+
+    fn span<'a>(
+        resource: &'a Attributes,
+        trace: &str,
+        events: Vec<(String, Option<DateTime<Utc>>, Attributes)>,
+    ) -> Span<'a> {
+        Span {
+            resource,
+            name: "run".into(),
+            id: None,
+            trace: Some(trace.to_owned()),
+            attributes: Attributes::from_pairs([("turn.id".to_owned(), "u".to_owned())]),
+            started_at: None,
+            ended_at: None,
+            events,
+        }
+    }
+
+    #[test]
+    fn events_of_spans_are_put_in_order_and_keep_their_thread() {
+        let resource = Attributes::default();
+        let sent = [("event.name", "codex.api_request"), ("conversation.id", "T"), ("attempt", "0")];
+        let again = [("event.name", "codex.api_request"), ("conversation.id", "T"), ("attempt", "1")];
+        let retry = [("event.name", "codex.retry"), ("retry.delay_ms", "200"), ("retry.layer", "http")];
+        let mut thread = span(&resource, "x", vec![event(3, &again)]);
+        thread.attributes.push("thread.id", "T");
+        let mut sink = Collected::default();
+        let mut export = Export::default();
+        export.span(Place::Whole, &thread, &mut sink);
+        export.span(Place::Whole, &span(&resource, "x", vec![event(2, &retry), event(1, &sent)]), &mut sink);
+        export.end_of_body(Place::Whole, &mut sink);
+        let bodies: Vec<&Body> = sink
+            .items
+            .iter()
+            .filter_map(|(_, i)| if let Item::Event(e, _) = i { Some(&e.body) } else { None })
+            .collect();
+        let retry = bodies.iter().position(|b| matches!(b, Body::ModelRetry(r) if r.delay_ms == Some(200)));
+        assert!(matches!(bodies.first(), Some(Body::ModelRequest(_))));
+        assert_eq!(retry, Some(2));
+        assert_eq!(bodies.iter().filter(|b| matches!(b, Body::ModelRequest(_))).count(), 1);
+    }
+
+    #[test]
+    fn other_programs_are_left_to_others() {
+        let export = Export::default();
+        assert!(export.claims(&Attributes::default(), "codex_otel.log_only"));
+        assert!(
+            export
+                .claims(&Attributes::from_pairs([("service.name".to_owned(), "codex_exec".to_owned())]), "")
+        );
+        assert!(
+            !export.claims(&Attributes::from_pairs([("service.name".to_owned(), "other".to_owned())]), "x")
+        );
+    }
+}

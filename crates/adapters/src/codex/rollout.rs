@@ -1,0 +1,321 @@
+//! The session file ("rollout"): prompts, answers with their tokens, the end of a turn with its last error.
+//!
+//! It has no record of a retry. What follows from it by rule: a stream that was opened and died leaves a `token_count`
+//! without a usage record (0.171), or a second `turn_context` (0.60 to 0.135). Prompts, instructions and tool output are
+//! skipped unread.
+
+mod ask;
+mod origin;
+
+use chrono::{DateTime, Utc};
+use retryscope_events::Source;
+use retryscope_record::{Facts, GapKind, Mark, Place, Shown, Sink, TurnOutcome};
+
+use self::ask::Asking;
+use self::origin::Origin;
+use super::error::Told;
+use super::say::Say;
+use super::{at_least, fields};
+use crate::LineDecoder;
+use crate::json::Object;
+
+/// Reads a rollout.
+pub(super) struct Rollout {
+    origin: Origin,
+    version: Option<String>,
+    /// The running turn.
+    turn: Option<String>,
+    /// Turns without an id of their own.
+    prompts: u64,
+    /// The program gives its turns ids.
+    has_turn_ids: bool,
+    asking: Asking,
+}
+
+impl Rollout {
+    /// Returns a decoder; the file's name tells the thread.
+    pub(super) fn new(named: Option<String>) -> Self {
+        Self {
+            origin: Origin::new(named),
+            version: None,
+            turn: None,
+            prompts: 0,
+            has_turn_ids: false,
+            asking: Asking::default(),
+        }
+    }
+}
+
+impl LineDecoder for Rollout {
+    fn line(&mut self, place: Place, line: &[u8], sink: &mut dyn Sink) {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return;
+        }
+        let Some(record) = Object::parse(line) else {
+            sink.gap(place, GapKind::InvalidJson);
+            return;
+        };
+        let Some(kind) = record.str("type") else { return };
+        let at = record.time("timestamp");
+        let Some(payload) = record.object("payload") else {
+            if kind == "session_meta" {
+                sink.gap(place, GapKind::IncompleteRecord);
+            }
+            return;
+        };
+        if kind == "session_meta" {
+            self.meta(place, at, &payload, sink);
+            return;
+        }
+        let turn = fields::turn_id(&payload);
+        // Taken over from another thread, or of no thread at all.
+        let Some(thread) = self.origin.of_record(at, turn.as_deref()).map(str::to_owned) else {
+            self.asking.skip(&payload);
+            return;
+        };
+        let mut say = Say::new(place, &thread, at, sink);
+        self.enter(turn, &kind, &mut say);
+        self.record(&kind, &payload, &mut say);
+    }
+}
+
+impl Rollout {
+    fn meta(&mut self, place: Place, at: Option<DateTime<Utc>>, payload: &Object<'_>, sink: &mut dyn Sink) {
+        let Some(id) = payload.string("id") else {
+            sink.gap(place, GapKind::IncompleteRecord);
+            return;
+        };
+        let foreign = !self.origin.meta(&id, at);
+        let Some(thread) = self.origin.thread().map(str::to_owned) else { return };
+        let mut say = Say::new(place, &thread, at, sink);
+        if foreign {
+            // The metadata of the thread whose history stands in this file.
+            say.mark(Mark::Facts(Facts { forked_from: Some(id), ..Facts::default() }));
+            return;
+        }
+        if self.origin.changed() {
+            self.turn = None;
+            self.has_turn_ids = false;
+            self.asking = Asking::default();
+        }
+        self.version = payload.string("cli_version");
+        let facts = Facts {
+            agent_version: self.version.clone(),
+            parent_run_id: parent_of(payload),
+            forked_from: payload.string("forked_from_id"),
+            provider: payload.string("model_provider"),
+            started_at: payload.time("timestamp"),
+            directory: payload.string("cwd"),
+            ..Facts::default()
+        };
+        self.asking.version(self.version.as_deref());
+        self.asking.provider(facts.provider.clone());
+        say.mark(Mark::Facts(facts));
+        let because = "the session file of codex has no record of a retry, only the last error of a turn";
+        for (source, requests) in [(Source::Foreground, Shown::All), (Source::Background, Shown::None)] {
+            say.mark(Mark::Shows { source, requests, attempts: Shown::None, because });
+        }
+    }
+
+    /// Puts a record into its turn.
+    fn enter(&mut self, turn: Option<String>, kind: &str, say: &mut Say<'_>) {
+        if let Some(turn) = turn.filter(|turn| self.turn.as_ref() != Some(turn))
+            && matches!(kind, "event_msg" | "turn_context" | "token_usage_record")
+        {
+            self.has_turn_ids = true;
+            self.start(turn, say);
+        }
+        say.turn.clone_from(&self.turn);
+    }
+
+    fn start(&mut self, turn: String, say: &mut Say<'_>) {
+        self.asking.leave(say);
+        self.turn = Some(turn);
+        say.turn.clone_from(&self.turn);
+        say.mark(Mark::TurnStarted { turn: self.turn.clone() });
+    }
+
+    fn record(&mut self, kind: &str, payload: &Object<'_>, say: &mut Say<'_>) {
+        match kind {
+            "turn_context" => {
+                if self.turn.is_none() {
+                    self.prompt(say);
+                }
+                self.asking.context(payload.string("model"), say);
+            }
+            "token_usage_record" => self.asking.usage_record(payload, say),
+            "compacted" => self.asking.compacted(say),
+            "response_item" => self.item(payload, say),
+            "event_msg" => self.message(payload, say),
+            _ => {}
+        }
+    }
+
+    fn item(&mut self, payload: &Object<'_>, say: &mut Say<'_>) {
+        let Some(kind) = payload.str("type") else { return };
+        if self.turn.is_none() {
+            return;
+        }
+        match &*kind {
+            "message" if payload.is("role", "assistant") => self.asking.said(say),
+            "message" => self.asking.quiet(say),
+            "function_call" | "custom_tool_call" | "local_shell_call" => {
+                say.anchor(payload.string("call_id"));
+                self.asking.called(say);
+            }
+            "reasoning" | "web_search_call" => self.asking.said_in_part(say),
+            kind if kind.ends_with("_output") => self.asking.result(say),
+            _ => {}
+        }
+        if !self.has_turn_ids && self.asking.is_answered() {
+            let outcome = TurnOutcome::Succeeded;
+            say.mark(Mark::TurnEnded { turn: self.turn.clone(), outcome, reason: None, message: None });
+        }
+    }
+
+    fn message(&mut self, payload: &Object<'_>, say: &mut Say<'_>) {
+        match payload.str("type").as_deref() {
+            // Where turns have ids, a prompt may also join the turn that is running.
+            Some("user_message") if !self.has_turn_ids => self.prompt(say),
+            Some("token_count") => {
+                self.asking.token_count(payload, say);
+                if !self.has_turn_ids && self.turn.is_some() && self.asking.is_answered() {
+                    let outcome = TurnOutcome::Succeeded;
+                    say.mark(Mark::TurnEnded {
+                        turn: self.turn.clone(),
+                        outcome,
+                        reason: None,
+                        message: None,
+                    });
+                }
+            }
+            Some("task_complete") => self.complete(payload, say),
+            Some("turn_aborted") => {
+                self.asking.aborted(say);
+                let turn = self.turn.take();
+                let (outcome, reason) = (TurnOutcome::Cancelled, payload.string("reason"));
+                say.mark(Mark::TurnEnded { turn, outcome, reason, message: None });
+            }
+            Some("thread_settings_applied") => {
+                if let Some(settings) = payload.object("thread_settings") {
+                    self.asking.settings(&settings);
+                }
+            }
+            Some("item_completed" | "user_message" | "agent_message") => self.asking.quiet(say),
+            _ => {}
+        }
+    }
+
+    /// A prompt of a version whose turns have no ids.
+    fn prompt(&mut self, say: &mut Say<'_>) {
+        self.prompts += 1;
+        self.start(format!("#rollout:{}", self.prompts), say);
+    }
+
+    fn complete(&mut self, payload: &Object<'_>, say: &mut Say<'_>) {
+        let turn = self.turn.take();
+        if let Some(error) = payload.object("error") {
+            let message = error.string("message").unwrap_or_default();
+            let told = Told::of(&message).with_info(error.raw("codex_error_info"));
+            self.asking.failed(&told, say);
+            let outcome = TurnOutcome::Failed;
+            say.mark(Mark::TurnEnded { turn, outcome, reason: told.code, message: Some(message) });
+            return;
+        }
+        // Before 0.171 an end says nothing of an error; then a request without an answer is one.
+        let tells = match self.version.as_deref() {
+            Some(version) => at_least(Some(version), 0, 171),
+            None => self.asking.has_usage_records(),
+        };
+        let silent = payload.raw("last_agent_message").is_none();
+        if !tells && silent && self.asking.is_open() {
+            self.asking.failed(&Told::default(), say);
+            let (outcome, reason) = (TurnOutcome::Failed, None);
+            say.mark(Mark::TurnEnded { turn, outcome, reason, message: None });
+            return;
+        }
+        self.asking.succeeded(!silent, say);
+        let outcome = TurnOutcome::Succeeded;
+        say.mark(Mark::TurnEnded { turn, outcome, reason: None, message: None });
+    }
+}
+
+/// A subagent's metadata names the thread that started it, in one of several forms.
+fn parent_of(payload: &Object<'_>) -> Option<String> {
+    let direct = payload.string("parent_thread_id");
+    direct.or_else(|| {
+        let source = payload.object("source")?;
+        let subagent = source.object("subagent").or_else(|| source.object("sub_agent"))?;
+        subagent.object("thread_spawn")?.string("parent_thread_id")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use retryscope_events::Body;
+    use retryscope_record::{Collected, Item};
+
+    use super::*;
+
+    fn read(text: &str) -> Collected {
+        let mut sink = Collected::default();
+        let mut decoder = Rollout::new(None);
+        for (n, line) in text.lines().enumerate() {
+            decoder.line(Place::Line(n as u64 + 1), line.as_bytes(), &mut sink);
+        }
+        sink
+    }
+
+    fn count(read: &Collected, pick: fn(&Body) -> bool) -> usize {
+        read.items
+            .iter()
+            .filter(|(_, item)| matches!(item, Item::Event(event, _) if pick(&event.body)))
+            .count()
+    }
+
+    fn ends(read: &Collected) -> Vec<TurnOutcome> {
+        let outcome = |item: &Item| match item {
+            Item::Mark { mark: Mark::TurnEnded { outcome, .. }, .. } => Some(*outcome),
+            _ => None,
+        };
+        read.items.iter().filter_map(|(_, item)| outcome(item)).collect()
+    }
+
+    const META: &str = r#"{"timestamp":"2026-01-01T00:00:00.000Z","type":"session_meta","payload":{"id":"T","cli_version":"0.171.0","model_provider":"p"}}"#;
+    const CONTEXT: &str = r#"{"timestamp":"2026-01-01T00:00:01.000Z","type":"turn_context","payload":{"turn_id":"u","model":"m"}}"#;
+    const DIED: &str = r#"{"timestamp":"2026-01-01T00:00:02.000Z","type":"event_msg","payload":{"type":"token_count","info":null}}"#;
+
+    #[test]
+    fn a_count_without_usage_is_a_stream_that_died() {
+        let usage = r#"{"timestamp":"2026-01-01T00:00:03.000Z","type":"token_usage_record","payload":{"turn_id":"u","response_id":"r","usage":{"input_tokens":1,"output_tokens":1}}}"#;
+        let said = r#"{"timestamp":"2026-01-01T00:00:03.000Z","type":"response_item","payload":{"type":"message","role":"assistant"}}"#;
+        let end = r#"{"timestamp":"2026-01-01T00:00:04.000Z","type":"event_msg","payload":{"type":"task_complete","turn_id":"u","last_agent_message":"x"}}"#;
+        let read = read(&[META, CONTEXT, DIED, said, usage, DIED, end].join("\n"));
+        assert_eq!(count(&read, |b| matches!(b, Body::ModelRequest(_))), 1);
+        assert_eq!(count(&read, |b| matches!(b, Body::ModelRetry(_))), 1);
+        assert_eq!(count(&read, |b| matches!(b, Body::ModelResponse(_))), 1);
+        assert_eq!(ends(&read), [TurnOutcome::Succeeded]);
+    }
+
+    #[test]
+    fn an_end_without_an_answer_is_a_failure_where_errors_are_not_logged() {
+        let meta = META.replace("0.171.0", "0.104.0");
+        let end = r#"{"timestamp":"2026-01-01T00:00:04.000Z","type":"event_msg","payload":{"type":"task_complete","turn_id":"u","last_agent_message":null}}"#;
+        assert_eq!(ends(&read(&[&meta, CONTEXT, end].join("\n"))), [TurnOutcome::Failed]);
+        assert_eq!(ends(&read(&[META, CONTEXT, end].join("\n"))), [TurnOutcome::Succeeded]);
+    }
+
+    #[test]
+    fn a_subagent_names_its_parent() {
+        let payload = br#"{"source":{"subagent":{"thread_spawn":{"parent_thread_id":"P","depth":1}}}}"#;
+        assert_eq!(parent_of(&Object::parse(payload).unwrap()).as_deref(), Some("P"));
+        assert_eq!(parent_of(&Object::parse(br#"{"source":"cli"}"#).unwrap()), None);
+    }
+
+    #[test]
+    fn any_bytes_are_read() {
+        let broken =
+            read("{\"type\":\"session_meta\"}\n{\"type\":\"event_msg\",\"payload\":7}\n{\n\u{0}\n[]");
+        assert!(!broken.gaps.is_empty());
+    }
+}

@@ -1,0 +1,367 @@
+//! The model answers a rollout speaks of: where one is asked for, answered or given up, as far as its records tell.
+//!
+//! An answer is proved by its tokens (a usage record, or totals that grew), where the provider states none by its items.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use retryscope_events::{
+    Candidate, Layer, ModelFailed, ModelRequest, ModelResponse, ModelRetry, Source, Usage,
+};
+use retryscope_record::{Mark, Place, Shown};
+
+use crate::codex::error::Told;
+use crate::codex::say::Say;
+use crate::codex::{at_least, fields};
+use crate::json::Object;
+
+/// The shortest wait before a repeat, in either loop: 200 ms with 10 % jitter.
+const SHORTEST_WAIT: TimeDelta = TimeDelta::milliseconds(180);
+
+/// So long after a tool's result the next request is surely under way.
+const SURELY_SENT: TimeDelta = TimeDelta::milliseconds(1_000);
+
+/// Most dead streams of one request whose places are kept.
+const DIED_LIMIT: usize = 1_000;
+
+/// What was asked so far.
+#[derive(Default)]
+pub(super) struct Asking {
+    provider: Option<String>,
+    model: Option<String>,
+    form: Form,
+    requests: u64,
+    open: Option<Open>,
+    /// A tool's result is there: the next request follows.
+    due: Option<(Place, Option<DateTime<Utc>>)>,
+    /// The model spoke, called a tool, since the last request began.
+    said: bool,
+    called: bool,
+    last_total: Option<(u64, u64)>,
+    /// A usage record whose count is still to come.
+    owed: bool,
+    last_response: Option<String>,
+}
+
+/// What the file's version, or what was seen of it, tells about the meaning of its records.
+#[derive(Default)]
+struct Form {
+    /// Usage records exist: a count without one is a stream that died.
+    usage_records: bool,
+    /// A second context for the same request is a stream that died.
+    context_per_stream: bool,
+    /// Totals were seen to grow, so that answers can be told by them.
+    totals_grow: bool,
+}
+
+/// The request that is open.
+struct Open {
+    id: String,
+    /// Something of an answer is there.
+    items: bool,
+    /// A tool's result came before the tokens of the answer that called it.
+    result: bool,
+    /// Only counts since the last context.
+    clean: bool,
+    /// Nothing but counts since then.
+    quiet_from: Option<DateTime<Utc>>,
+    /// Streams that died.
+    died: Vec<(Place, Option<DateTime<Utc>>)>,
+    /// Tokens without items: the answer's, unless the next record is a compaction.
+    held: Option<Usage>,
+}
+
+impl Asking {
+    pub(super) fn version(&mut self, version: Option<&str>) {
+        self.form.usage_records |= at_least(version, 0, 171);
+        self.form.context_per_stream = at_least(version, 0, 60) && !at_least(version, 0, 136);
+    }
+
+    pub(super) fn provider(&mut self, provider: Option<String>) {
+        self.provider = provider;
+    }
+
+    /// The model or the provider was changed.
+    pub(super) fn settings(&mut self, settings: &Object<'_>) {
+        self.provider = settings.string("model_provider_id").or(self.provider.take());
+        self.model = settings.string("model").or(self.model.take());
+    }
+
+    pub(super) fn has_usage_records(&self) -> bool {
+        self.form.usage_records
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.due.is_some() || self.open.as_ref().is_some_and(|open| open.held.is_none() && !open.items)
+    }
+
+    /// Returns whether the last thing the model did was to speak: without a tool call its turn is over.
+    pub(super) fn is_answered(&self) -> bool {
+        self.open.is_none() && self.due.is_none() && self.said && !self.called
+    }
+
+    /// A record of a copied history: only its totals matter.
+    pub(super) fn skip(&mut self, payload: &Object<'_>) {
+        if payload.is("type", "token_count") {
+            self.grown(payload);
+        }
+    }
+
+    /// A new turn begins.
+    pub(super) fn leave(&mut self, say: &mut Say<'_>) {
+        self.settle(say);
+        if let Some(open) = self.open.take() {
+            tell_died(&open, open.died.len().saturating_sub(1), say);
+        }
+        self.due = None;
+        self.said = false;
+        self.called = false;
+    }
+
+    pub(super) fn context(&mut self, model: Option<String>, say: &mut Say<'_>) {
+        self.model = model.or(self.model.take());
+        self.settle(say);
+        let again = self.form.context_per_stream
+            && self.due.is_none()
+            && self.open.as_ref().is_some_and(|open| open.clean);
+        let open = self.ensure(say);
+        if again && open.died.len() < DIED_LIMIT {
+            open.died.push((say.place, say.at));
+        }
+        open.clean = true;
+        open.quiet_from = say.at;
+    }
+
+    /// A record that says nothing of requests, but that time passed until here.
+    pub(super) fn quiet(&mut self, say: &mut Say<'_>) {
+        self.settle(say);
+        if let Some(open) = &mut self.open {
+            open.clean = false;
+            open.quiet_from = say.at;
+        }
+    }
+
+    pub(super) fn said(&mut self, say: &mut Say<'_>) {
+        self.said_in_part(say);
+        self.said = true;
+    }
+
+    pub(super) fn called(&mut self, say: &mut Say<'_>) {
+        self.said_in_part(say);
+        self.called = true;
+    }
+
+    pub(super) fn said_in_part(&mut self, say: &mut Say<'_>) {
+        self.settle(say);
+        // A provider that states no tokens: what follows a tool's result is the next answer.
+        if !self.form.totals_grow
+            && !self.form.usage_records
+            && self.open.as_ref().is_some_and(|open| open.result)
+        {
+            self.answer(None, say);
+        }
+        if self.due.is_some() {
+            self.ensure(say);
+        }
+        if let Some(open) = &mut self.open {
+            open.items = true;
+            // The result was not the last thing of this answer.
+            open.result = false;
+            open.clean = false;
+            open.quiet_from = say.at;
+        }
+    }
+
+    pub(super) fn result(&mut self, say: &mut Say<'_>) {
+        self.settle(say);
+        match &mut self.open {
+            Some(open) => {
+                open.result |= open.items;
+                open.clean = false;
+                open.quiet_from = say.at;
+            }
+            None => self.due = Some((say.place, say.at)),
+        }
+    }
+
+    pub(super) fn usage_record(&mut self, payload: &Object<'_>, say: &mut Say<'_>) {
+        let response = payload.string("response_id");
+        if response.is_some() && response == self.last_response {
+            return;
+        }
+        self.settle(say);
+        self.form.usage_records = true;
+        self.owed = true;
+        say.anchor(response.clone());
+        self.last_response = response;
+        let usage = payload.object("usage").map(|usage| fields::usage(&usage)).unwrap_or_default();
+        self.tokens(usage, say);
+    }
+
+    pub(super) fn token_count(&mut self, payload: &Object<'_>, say: &mut Say<'_>) {
+        let grown = self.grown(payload);
+        if self.form.usage_records {
+            if std::mem::take(&mut self.owed) || say.turn.is_none() {
+                return;
+            }
+            self.settle(say);
+            if self.open.is_some() || self.due.is_some() {
+                let open = self.ensure(say);
+                if open.died.len() < DIED_LIMIT {
+                    open.died.push((say.place, say.at));
+                }
+            }
+        } else if let Some(usage) = grown
+            && say.turn.is_some()
+        {
+            self.settle(say);
+            self.form.totals_grow = true;
+            self.tokens(usage, say);
+        }
+    }
+
+    /// The conversation was summarized: a request of its own, in the background.
+    pub(super) fn compacted(&mut self, say: &mut Say<'_>) {
+        let usage = self.open.as_mut().and_then(|open| open.held.take());
+        self.requests += 1;
+        let id = format!("#{}", self.requests);
+        let request =
+            ModelRequest::new().request_id(id.clone()).source(Source::Background).purpose("compaction");
+        say.event(request.candidate(self.candidate()));
+        let mut response = ModelResponse::new().request_id(id);
+        response.usage = usage;
+        say.event(response);
+    }
+
+    pub(super) fn failed(&mut self, told: &Told, say: &mut Say<'_>) {
+        if self.due.is_some() {
+            self.ensure(say);
+        }
+        let Some(open) = self.open.take() else { return };
+        // These two write one count more.
+        let extra = matches!(told.code.as_deref(), Some("context_window_exceeded" | "usage_limit_exceeded"));
+        let died = open.died.len().saturating_sub(usize::from(extra));
+        let retries = if told.is_before_stream() { died } else { died.saturating_sub(1) };
+        tell_died(&open, retries, say);
+        let mut failed = ModelFailed::new().request_id(open.id.clone()).candidate(self.candidate());
+        told.fill_failed(&mut failed);
+        say.event(failed);
+        let elapsed = open.quiet_from.zip(say.at).map(|(from, to)| to - from);
+        let known = !told.message.is_empty() && !told.may_hide_requests();
+        if known && retries == 0 && elapsed.is_some_and(|elapsed| elapsed < SHORTEST_WAIT) {
+            say.mark(Mark::Sends {
+                request_id: open.id,
+                attempt_id: None,
+                min: 0,
+                max: Some(0),
+                basis: "it failed sooner than the shortest wait before a repeat".into(),
+            });
+        }
+    }
+
+    pub(super) fn succeeded(&mut self, has_message: bool, say: &mut Say<'_>) {
+        self.settle(say);
+        if has_message && self.open.is_some() {
+            self.answer(None, say);
+        }
+        self.open = None;
+        self.due = None;
+    }
+
+    pub(super) fn aborted(&mut self, say: &mut Say<'_>) {
+        self.settle(say);
+        if let Some((_, since)) = self.due {
+            // An abort writes a result for the tool that it stops; whether the next request was sent shows the time.
+            if since.zip(say.at).is_some_and(|(since, at)| at - since >= SURELY_SENT) {
+                self.ensure(say);
+            } else {
+                let because = "the session file does not say whether another request was under way when the turn was stopped";
+                say.mark(Mark::Shows {
+                    source: Source::Foreground,
+                    requests: Shown::Some,
+                    attempts: Shown::None,
+                    because,
+                });
+            }
+        }
+        if let Some(open) = self.open.take() {
+            // Whether one more was sent after the last stream died is not said.
+            tell_died(&open, open.died.len().saturating_sub(1), say);
+        }
+        self.due = None;
+    }
+
+    fn candidate(&self) -> Candidate {
+        Candidate { provider: self.provider.clone(), model: self.model.clone(), ..Candidate::default() }
+    }
+
+    /// Returns the open request, opening one where needed.
+    fn ensure(&mut self, say: &mut Say<'_>) -> &mut Open {
+        let due = self.due.take();
+        if self.open.is_none() {
+            self.said = false;
+            self.called = false;
+            self.requests += 1;
+        }
+        let id = format!("#{}", self.requests);
+        let candidate = self.candidate();
+        self.open.get_or_insert_with(|| {
+            let (place, at) = (say.place, say.at);
+            (say.place, say.at) = due.unwrap_or((place, at));
+            let request =
+                ModelRequest::new().request_id(id.clone()).source(Source::Foreground).purpose("main");
+            say.event(request.candidate(candidate));
+            let quiet_from = say.at;
+            (say.place, say.at) = (place, at);
+            Open { id, items: false, result: false, clean: false, quiet_from, died: Vec::new(), held: None }
+        })
+    }
+
+    /// Tokens of an answer have come.
+    fn tokens(&mut self, usage: Usage, say: &mut Say<'_>) {
+        let open = self.ensure(say);
+        if open.items {
+            self.answer(Some(usage), say);
+        } else {
+            open.held = Some(usage);
+        }
+    }
+
+    /// The record after held tokens is no compaction: they were the answer's.
+    fn settle(&mut self, say: &mut Say<'_>) {
+        if let Some(usage) = self.open.as_mut().and_then(|open| open.held.take()) {
+            self.answer(Some(usage), say);
+        }
+    }
+
+    fn answer(&mut self, usage: Option<Usage>, say: &mut Say<'_>) {
+        let Some(open) = self.open.take() else { return };
+        tell_died(&open, open.died.len(), say);
+        let mut response = ModelResponse::new().request_id(open.id).candidate(self.candidate());
+        response.usage = usage;
+        say.event(response);
+        if open.result {
+            self.due = Some((say.place, say.at));
+        }
+    }
+
+    /// Returns the tokens of the last answer if the totals grew.
+    fn grown(&mut self, payload: &Object<'_>) -> Option<Usage> {
+        let info = payload.object("info")?;
+        let total = info.object("total_token_usage")?;
+        let total = (total.u64("input_tokens")?, total.u64("output_tokens")?);
+        let before = self.last_total.replace(total);
+        if before == Some(total) || total == (0, 0) {
+            return None;
+        }
+        Some(info.object("last_token_usage").map(|usage| fields::usage(&usage)).unwrap_or_default())
+    }
+}
+
+/// Says that streams died, as far back as they did.
+fn tell_died(open: &Open, count: usize, say: &mut Say<'_>) {
+    let here = (say.place, say.at);
+    for (place, at) in open.died.iter().take(count) {
+        (say.place, say.at) = (*place, *at);
+        say.event(ModelRetry::new().request_id(open.id.clone()).layer(Layer::Stream));
+    }
+    (say.place, say.at) = here;
+}
