@@ -33,6 +33,7 @@ const RANK: &[View] = &[
     View::EVENTS,
     View::SESSION,
     View::DATABASE,
+    View::OBJECTS,
     View::HISTORY_DB,
     View::LOGS_DB,
     View::DEBUG_LOG,
@@ -145,21 +146,31 @@ fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
     let base = parts.iter().find(|part| full(part) > 0).map(|part| part.kind);
     for part in parts {
         for turn in part.view.turns.iter().filter(|t| !is_empty(t)) {
+            let requests = turn.requests.iter().filter(|r| r.id_is_native).map(|r| r.id.as_str());
             let ids: BTreeSet<&str> =
-                turn.anchors.iter().map(String::as_str).chain(turn.key.as_deref()).collect();
+                turn.anchors.iter().map(String::as_str).chain(turn.key.as_deref()).chain(requests).collect();
             // Two logs of the same kind hold different turns, unless an id says otherwise.
             let repeats = |(known, members): &(BTreeSet<&str>, Joined<'_>)| {
                 members.iter().all(|(p, _)| p.kind != part.kind) || !known.is_disjoint(&ids)
             };
-            let found = if single {
-                groups.iter().position(repeats)
+            let mut found: Vec<usize> = if single {
+                groups.iter().position(repeats).into_iter().collect()
             } else {
-                groups.iter().position(|(known, members)| {
+                let shares = |(known, members): &(BTreeSet<&str>, Joined<'_>)| {
                     let same_view = members.iter().any(|(p, _)| std::ptr::eq(*p, part));
                     !same_view && !known.is_disjoint(&ids)
-                })
+                };
+                groups.iter().enumerate().filter(|(_, group)| shares(group)).map(|(index, _)| index).collect()
             };
-            match found {
+            // What one view calls one turn and another calls several is one: nothing in it may count twice.
+            while found.len() > 1
+                && let Some(index) = found.pop()
+            {
+                let (known, members) = groups.remove(index);
+                groups[found[0]].0.extend(known);
+                groups[found[0]].1.extend(members);
+            }
+            match found.first().copied() {
                 Some(index) => {
                     groups[index].0.extend(ids);
                     groups[index].1.push((part, turn));
@@ -172,6 +183,11 @@ fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
         }
     }
     let mut groups: Vec<Joined<'a>> = groups.into_iter().map(|(_, members)| members).collect();
+    for members in &mut groups {
+        // Best view first; of several turns of one view the last one says how it ended.
+        members
+            .sort_by_key(|(part, turn)| (rank(part.kind), part.source, std::cmp::Reverse(turn.started_at)));
+    }
     groups.sort_by_key(|members| {
         members.iter().filter_map(|(_, t)| t.started_at).min().map_or(i64::MAX, |at| at.timestamp_millis())
     });
@@ -195,7 +211,14 @@ fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_
         None if is_last => liveness(parts, ended_at, as_of),
         None => RunOutcome::Interrupted,
     };
-    let counts = counts_of(group, Source::Foreground);
+    let mut counts = counts_of(group, Source::Foreground);
+    if parts.iter().any(|part| part.view.fallbacks_hidden) {
+        // Each candidate has retries of its own, and what was taken for one may be the first send to another.
+        let logical = counts.logical_requests.clone();
+        counts = Counts { logical_requests: logical, ..opened(counts) };
+        counts.fallbacks.evidence = counts.fallbacks.evidence.max(Evidence::Derived);
+        counts.retries.bound.min = counts.retries.bound.min.saturating_sub(1);
+    }
     let background_counts = counts_of(group, Source::Background);
     let requests = requests_of(group, &counts);
     let is_over = any_end.is_some();
@@ -239,11 +262,11 @@ fn liveness(parts: &[Part<'_>], ended_at: Option<DateTime<Utc>>, as_of: &AsOf<'_
 
 /// Counts of one kind of requests in one turn, over all its views.
 fn counts_of(group: &Joined<'_>, source: Source) -> Counts {
-    let by_id = joined_by_id(group, source);
-    let mut total: Option<Counts> = by_id;
+    let mut total: Option<Counts> = joined_by_id(group, source);
     let ending = Ending::of(group);
-    for member in group {
-        let counts = counts_in_view(member, source, &ending);
+    for of_view in group.chunk_by(|(a, _), (b, _)| std::ptr::eq(*a, *b)) {
+        let counts = of_view.iter().map(|member| counts_in_view(member, group, source, &ending));
+        let counts = counts.fold(Counts::ZERO, |a, b| a.plus(&b));
         total = Some(match total {
             Some(known) => known.intersect(&counts),
             None => counts,
@@ -278,7 +301,7 @@ impl Ending {
             let attempt = last.attempts.last().filter(|_| last.end == Some(RequestEnd::GivenUp))?;
             attempt.failure.as_ref()?.upstream_request_id.clone()
         });
-        Self { is_known: group.iter().any(|(part, turn)| is_settled(part, turn)), last_failure }
+        Self { is_known: group.iter().any(|(part, turn)| is_settled_alone(part, turn)), last_failure }
     }
 
     /// Returns whether a view reaches to the failure that ended the turn.
@@ -314,22 +337,118 @@ fn joined_by_id(group: &Joined<'_>, source: Source) -> Option<Counts> {
     if views.len() < 2 {
         return None;
     }
-    let mut by_id: BTreeMap<&str, Counts> = BTreeMap::new();
+    let mut by_id: BTreeMap<&str, (Counts, Told)> = BTreeMap::new();
     for (part, turn) in &views {
         for request in turn.requests.iter().filter(|r| r.source == source) {
-            let counts = counts_of_request(request, is_settled(part, turn));
+            let counts = counts_of_request(request, is_settled(part, turn, group));
             let counts = if turn.has_gap { opened(counts) } else { counts };
-            by_id.entry(&request.id).and_modify(|known| *known = known.intersect(&counts)).or_insert(counts);
+            let told = Told::of(request);
+            by_id
+                .entry(&request.id)
+                .and_modify(|(known, all)| {
+                    *known = known.intersect(&counts);
+                    *all = all.and(told);
+                })
+                .or_insert((counts, told));
         }
     }
-    let sum = by_id.values().fold(Counts::ZERO, |a, b| a.plus(b));
-    let settled =
-        views.iter().any(|(part, turn)| is_settled(part, turn) && visibility(part, source).0 == Shown::All);
+    let sum = by_id.values().fold(Counts::ZERO, |a, (counts, told)| a.plus(&told.at_least(counts)));
+    let settled = views
+        .iter()
+        .any(|(part, turn)| is_settled(part, turn, group) && visibility(part, source).0 == Shown::All);
     Some(if settled { sum } else { opened(sum) })
 }
 
-fn is_settled(part: &Part<'_>, turn: &TurnView) -> bool {
+/// What all views together say of one request: one may hold the failures, another the answer.
+#[derive(Clone, Copy)]
+struct Told {
+    failed: u64,
+    answered: bool,
+}
+
+impl Told {
+    fn of(request: &RequestView) -> Self {
+        let failed = request.attempts.iter().filter(|a| a.outcome == Some(AttemptOutcome::Failed));
+        Self {
+            failed: failed.map(|a| a.sends.min).sum(),
+            answered: request.end == Some(RequestEnd::Answered),
+        }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self { failed: self.failed.max(other.failed), answered: self.answered || other.answered }
+    }
+
+    /// Raises the lower end: the failures and the answer were sends of their own.
+    fn at_least(self, counts: &Counts) -> Counts {
+        let mut counts = counts.clone();
+        let proven = self.failed + 1;
+        if self.answered && counts.upstream_requests.bound.min < proven {
+            let raise = |count: &Count, by: u64| Count {
+                bound: Bound::range(count.bound.min.max(by), count.bound.max),
+                evidence: count.evidence.min(Evidence::Derived),
+                ..count.clone()
+            };
+            let fallbacks = counts.fallbacks.bound.max;
+            counts.upstream_requests = raise(&counts.upstream_requests, proven);
+            if let Some(fallbacks) = fallbacks {
+                counts.retries = raise(&counts.retries, self.failed.saturating_sub(fallbacks));
+            }
+            counts.failed_attempts = raise(&counts.failed_attempts, self.failed);
+        }
+        counts
+    }
+}
+
+/// Returns whether all of a turn has been told: the source says so itself, or another one proves it.
+fn is_settled(part: &Part<'_>, turn: &TurnView, group: &Joined<'_>) -> bool {
+    is_settled_alone(part, turn) || is_proven(part, turn, group)
+}
+
+fn is_settled_alone(part: &Part<'_>, turn: &TurnView) -> bool {
     turn.complete || turn.end.is_some() && !part.view.tail_may_be_lost
+}
+
+/// Shortest wait after which a loop sends again.
+const SHORTEST_WAIT: TimeDelta = TimeDelta::milliseconds(500);
+
+/// A source that tells everything up to some time has told the whole turn, if another one shows that the last attempt of
+/// the turn had been sent by then, or so soon after that nothing else fits between.
+fn is_proven(part: &Part<'_>, turn: &TurnView, group: &Joined<'_>) -> bool {
+    let Some(told_until) = turn.told_until else { return false };
+    let of = |turn: &TurnView| turn.requests.iter().filter(|r| r.source == Source::Foreground).count();
+    let own: usize = group.iter().filter(|(p, _)| std::ptr::eq(*p, part)).map(|(_, turn)| of(turn)).sum();
+    let last = turn.requests.iter().rfind(|r| r.source == Source::Foreground);
+    let last_outcome = last.and_then(|r| r.attempts.last()).map(|a| a.outcome);
+    let mut others: Vec<&Part<'_>> = Vec::new();
+    for (other, _) in group.iter().filter(|(p, _)| !std::ptr::eq(*p, part)) {
+        if !others.iter().any(|known| std::ptr::eq(*known, *other)) {
+            others.push(*other);
+        }
+    }
+    others.into_iter().any(|other| {
+        let turns: Vec<&TurnView> =
+            group.iter().filter(|(p, _)| std::ptr::eq(*p, other)).map(|(_, turn)| *turn).collect();
+        if visibility(other, Source::Foreground).0 != Shown::All
+            || !turns.iter().all(|turn| is_settled_alone(other, turn))
+            || turns.iter().map(|turn| of(turn)).sum::<usize>() != own
+        {
+            return false;
+        }
+        let requests =
+            turns.iter().flat_map(|turn| &turn.requests).filter(|r| r.source == Source::Foreground);
+        let Some(last) = requests.max_by_key(|r| r.sent_by) else { return false };
+        let Some(sent_by) = last.sent_by else { return false };
+        // Waits that must lie between what was told and the end: none if the last attempt told is the last one, and one
+        // if it failed and the request was answered all the same (that one more is added where the views are joined).
+        let waits = match (last.end, last_outcome) {
+            (Some(RequestEnd::Answered), Some(None))
+            | (Some(RequestEnd::GivenUp), Some(Some(AttemptOutcome::Failed))) => 0,
+            (Some(RequestEnd::Answered), Some(Some(AttemptOutcome::Failed))) if last.id_is_native => 1,
+            _ => return sent_by <= told_until,
+        };
+        sent_by <= told_until || sent_by < told_until + SHORTEST_WAIT * (waits + 1)
+    })
 }
 
 fn visibility(part: &Part<'_>, source: Source) -> (Shown, Shown) {
@@ -340,8 +459,13 @@ fn visibility(part: &Part<'_>, source: Source) -> (Shown, Shown) {
     (visibility.requests, visibility.attempts)
 }
 
-fn counts_in_view((part, turn): &(&Part<'_>, &TurnView), source: Source, ending: &Ending) -> Counts {
-    let settled = is_settled(part, turn) || source == Source::Foreground && ending.is_reached_by(turn);
+fn counts_in_view(
+    (part, turn): &(&Part<'_>, &TurnView),
+    group: &Joined<'_>,
+    source: Source,
+    ending: &Ending,
+) -> Counts {
+    let settled = is_settled(part, turn, group) || source == Source::Foreground && ending.is_reached_by(turn);
     let requests = requests_shown(part, turn, source);
     let sum = sum_of(turn, source, settled);
     match requests {
@@ -373,8 +497,8 @@ fn closed_in_view(
     if of().count() as u64 != logical || logical == 0 || turn.has_gap {
         return None;
     }
-    let settled =
-        is_settled(part, turn) || part.view.ends_elsewhere && !part.view.tail_may_be_lost && ending.is_known;
+    let settled = is_settled_alone(part, turn)
+        || part.view.ends_elsewhere && !part.view.tail_may_be_lost && ending.is_known;
     (settled || of().all(|r| r.end.is_some())).then(|| sum_of(turn, source, settled))
 }
 
@@ -466,7 +590,7 @@ fn requests_of(group: &Joined<'_>, joined: &Counts) -> Vec<LogicalRequest> {
             (None, outcome) => outcome == Some(AttemptOutcome::Ok),
         };
         let details = turn.requests.iter().flat_map(|r| &r.attempts).filter(known).count();
-        let exact = turn.requests.iter().all(|r| r.upstream(is_settled(part, turn)).0.is_exact());
+        let exact = turn.requests.iter().all(|r| r.upstream(is_settled(part, turn, group)).0.is_exact());
         (attempts, exact, part.view.foreground.attempts, details, std::cmp::Reverse(rank(part.kind)))
     };
     let Some((part, turn)) = group.iter().max_by_key(|member| told(member)) else { return Vec::new() };
@@ -480,7 +604,16 @@ fn requests_of(group: &Joined<'_>, joined: &Counts) -> Vec<LogicalRequest> {
             }
         }
     }
-    let settled = is_settled(part, turn);
+    // How a request that was given up ended, by the agent's own id: another log may hold the answer that this one lacks.
+    let mut ends: BTreeMap<&str, &Attempt> = BTreeMap::new();
+    let others = group.iter().filter(|(other, _)| !std::ptr::eq(*other, *part));
+    for request in others.flat_map(|(_, turn)| &turn.requests) {
+        let last = request.attempts.last().filter(|a| a.failure.is_some());
+        if let (true, Some(RequestEnd::GivenUp), Some(last)) = (request.id_is_native, request.end, last) {
+            ends.entry(&request.id).or_insert(last);
+        }
+    }
+    let settled = is_settled(part, turn, group);
     let single = joined.logical_requests.bound == Bound::exact(1)
         && turn.requests.iter().filter(|r| r.source == Source::Foreground).count() == 1;
     turn.requests
@@ -496,6 +629,11 @@ fn requests_of(group: &Joined<'_>, joined: &Counts) -> Vec<LogicalRequest> {
                 for other in id.iter().flat_map(|id| details.get(id.as_str()).into_iter().flatten()) {
                     enrich(attempt, other);
                 }
+            }
+            if (request.end == Some(RequestEnd::GivenUp) || request.end.is_none() && settled)
+                && let (Some(last), Some(end)) = (attempts.last_mut(), ends.get(request.id.as_str()))
+            {
+                enrich(last, end);
             }
             LogicalRequest {
                 id: request.id.clone(),
@@ -522,6 +660,10 @@ fn enrich(attempt: &mut Attempt, other: &Attempt) {
     candidate.endpoint = candidate.endpoint.take().or_else(|| other.candidate.endpoint.clone());
     attempt.delay_ms = attempt.delay_ms.or(other.delay_ms);
     attempt.layer = attempt.layer.or(other.layer);
+    if attempt.failure.is_none() && attempt.outcome != Some(AttemptOutcome::Ok) {
+        attempt.failure.clone_from(&other.failure);
+        attempt.outcome = other.outcome.or(attempt.outcome);
+    }
     if let (Some(own), Some(theirs)) = (&mut attempt.failure, &other.failure) {
         own.retry_after_ms = own.retry_after_ms.or(theirs.retry_after_ms);
         own.reset_at = own.reset_at.or(theirs.reset_at);

@@ -28,6 +28,7 @@ pub(crate) struct ViewOfRun {
     /// Why the foreground visibility is what it is, as a clause.
     pub(crate) because: String,
     pub(crate) tail_may_be_lost: bool,
+    pub(crate) fallbacks_hidden: bool,
     /// Ends of turns are said elsewhere.
     pub(crate) ends_elsewhere: bool,
     pub(crate) blind_spots: BTreeSet<String>,
@@ -64,6 +65,8 @@ pub(crate) struct TurnView {
     pub(crate) end: Option<End>,
     /// Everything was said; sources that write late say so explicitly.
     pub(crate) complete: bool,
+    /// Nothing before this time is missing.
+    pub(crate) told_until: Option<DateTime<Utc>>,
     /// How much of this turn's foreground requests is shown, where the source says so within the turn.
     pub(crate) foreground_requests: Option<Shown>,
     /// Something in it could not be read.
@@ -99,6 +102,8 @@ pub(crate) struct RequestView {
     /// Sends beyond the visible attempts.
     pub(crate) extra: Option<Bound>,
     pub(crate) basis: Option<String>,
+    /// When its last attempt had been sent at the latest.
+    pub(crate) sent_by: Option<DateTime<Utc>>,
     pub(crate) origin: Origin,
     /// Attempts are records of their own; else they follow from retries and ends.
     explicit: bool,
@@ -336,6 +341,7 @@ impl ViewOfRun {
                             {
                                 a.sends = bound;
                                 a.sends_told = true;
+                                a.evidence = a.evidence.max(Evidence::Derived);
                             }
                         }
                     }
@@ -348,6 +354,17 @@ impl ViewOfRun {
                 }
             }
             Mark::TailMayBeLost => self.tail_may_be_lost = true,
+            Mark::FallbacksHidden => self.fallbacks_hidden = true,
+            Mark::ToldUntil => {
+                let index = self.open_or_last_turn();
+                self.turns[index].told_until = at.max(self.turns[index].told_until);
+            }
+            Mark::SentBy { request_id } => {
+                let found = self.turns.iter_mut().rev().flat_map(|t| t.requests.iter_mut().rev());
+                if let Some(request) = found.into_iter().find(|r| r.id == *request_id) {
+                    request.sent_by = at.or(request.sent_by);
+                }
+            }
             Mark::EndsElsewhere => self.ends_elsewhere = true,
             Mark::TurnComplete => {
                 let index = self.open_or_last_turn();
@@ -449,6 +466,7 @@ impl ViewOfRun {
                 requested_model: None,
                 extra: None,
                 basis: None,
+                sent_by: None,
                 origin,
                 explicit: false,
                 pending: None,
