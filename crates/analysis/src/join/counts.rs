@@ -310,7 +310,8 @@ pub(super) fn counts_of_request(request: &RequestView, settled: bool) -> Counts 
         .map(|a| a.sends.min)
         .sum::<u64>();
     let failed = match request.end {
-        Some(RequestEnd::Answered) => upstream.minus(1),
+        // A hedge that lost did not fail.
+        Some(RequestEnd::Answered) => upstream.minus(1 + request.hedges()),
         Some(RequestEnd::GivenUp) => upstream,
         _ => Bound::range(failed_seen, upstream.max),
     };

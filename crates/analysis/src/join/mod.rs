@@ -139,6 +139,7 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
         time,
         sources,
         blind_spots: blind_spots.into_iter().collect(),
+        ledger: parts.iter().flat_map(|p| p.view.ledger.iter().cloned()).collect(),
         settings,
     }
 }

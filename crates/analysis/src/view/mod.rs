@@ -15,9 +15,13 @@ use retryscope_record::{Facts, Mark, Origin, RawFailure, Shown, TurnOutcome};
 use serde::{Deserialize, Serialize};
 
 use crate::count::{Bound, Evidence};
+use crate::tools::{Entry, What};
 
 pub(crate) use candidate::merge_facts;
 pub(crate) use request::{RequestEnd, RequestView};
+
+/// Entries of a ledger that are kept.
+const LEDGER_LIMIT: usize = 10_000;
 
 /// What one source says of one run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -38,6 +42,8 @@ pub(crate) struct ViewOfRun {
     pub(crate) explained: Option<(Option<String>, String)>,
     pub(crate) first_at: Option<DateTime<Utc>>,
     pub(crate) last_at: Option<DateTime<Utc>>,
+    /// What the tool ledger says, and what else happened after it began.
+    pub(crate) ledger: Vec<Entry>,
     seen: BTreeSet<String>,
     last_seq: Option<(String, u64)>,
     next_local: u64,
@@ -72,6 +78,7 @@ pub(crate) struct TurnView {
     pub(crate) foreground_requests: Option<Shown>,
     /// Something in it could not be read.
     pub(crate) has_gap: bool,
+
     pub(crate) requests: Vec<RequestView>,
 }
 
@@ -108,6 +115,7 @@ impl ViewOfRun {
             None => self.open_turn(),
         };
         self.turns[turn].touch(event.ts);
+        self.note_ledger(origin, event);
         match &event.body {
             Body::RunStarted(body) => {
                 if let Some(first) = body.candidates.iter().flatten().next() {
@@ -135,6 +143,25 @@ impl ViewOfRun {
             _ => {}
         }
         true
+    }
+
+    /// Keeps what the ledger needs. Model traffic counts only once there is something that it may have to stop for.
+    fn note_ledger(&mut self, origin: Origin, event: &Event) {
+        let what = match &event.body {
+            Body::ToolAttempt(body) => What::Attempt(Box::new(body.clone())),
+            Body::PermissionDenied(body) => What::Denied(body.clone()),
+            Body::BudgetDenied(body) => What::BudgetSpent(body.clone()),
+            Body::RunCancelled(_) => What::Cancelled,
+            Body::ModelRequest(_) | Body::ModelAttempt(_) | Body::ModelRetry(_) | Body::ModelFallback(_)
+                if !self.ledger.is_empty() =>
+            {
+                What::Activity
+            }
+            _ => return,
+        };
+        if self.ledger.len() < LEDGER_LIMIT {
+            self.ledger.push(Entry { at: event.ts, origin, what });
+        }
     }
 
     /// Takes one mark.
