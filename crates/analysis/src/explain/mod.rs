@@ -7,7 +7,8 @@ mod story;
 
 use chrono::{DateTime, Utc};
 pub use remedy::Remedy;
-use retryscope_events::{Layer, Source};
+use retryscope_events::{AttemptKind, Layer, Source};
+pub(crate) use story::describe;
 
 use crate::run::{Run, RunOutcome, Turn};
 use crate::words;
@@ -142,13 +143,17 @@ fn time(turn: &Turn) -> Option<String> {
 
 fn owner(run: &Run, turn: &Turn) -> Option<String> {
     let mut layers: Vec<(Layer, u64, Option<u64>)> = Vec::new();
-    for attempt in turn.requests.iter().filter(|r| r.source == Source::Foreground).flat_map(|r| &r.attempts) {
-        let (Some(layer), true) = (
-            attempt.layer,
-            attempt.delay_ms.is_some() || attempt.waited_ms.is_some() || attempt.max_attempts.is_some(),
-        ) else {
-            continue;
+    // An attempt names the layer that sent it again, or was about to.
+    let attempts = turn.requests.iter().filter(|r| r.source == Source::Foreground).flat_map(|r| {
+        let next = r.attempts.iter().skip(1).map(Some).chain([None]);
+        r.attempts.iter().zip(next)
+    });
+    for (attempt, next) in attempts {
+        let repeated = match next {
+            Some(next) => next.kind != AttemptKind::Fallback,
+            None => attempt.delay_ms.is_some(),
         };
+        let (Some(layer), true) = (attempt.layer, repeated) else { continue };
         match layers.iter_mut().find(|(known, ..)| *known == layer) {
             Some((_, n, max)) => {
                 *n += 1;

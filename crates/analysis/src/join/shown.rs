@@ -48,6 +48,8 @@ pub(super) fn requests_of(group: &Joined<'_>, joined: &Counts) -> Vec<LogicalReq
             ends.entry(&request.id).or_insert(last);
         }
     }
+    let twins: Vec<&TurnView> =
+        group.iter().filter(|(other, _)| !std::ptr::eq(*other, *part)).map(|(_, turn)| *turn).collect();
     let settled = is_settled(part, turn, group);
     let single = joined.logical_requests.bound == Bound::exact(1)
         && turn.requests.iter().filter(|r| r.source == Source::Foreground).count() == 1;
@@ -62,6 +64,11 @@ pub(super) fn requests_of(group: &Joined<'_>, joined: &Counts) -> Vec<LogicalReq
             for attempt in &mut attempts {
                 let id = attempt.failure.as_ref().and_then(|f| f.upstream_request_id.clone());
                 for other in id.iter().flat_map(|id| details.get(id.as_str()).into_iter().flatten()) {
+                    enrich(attempt, other);
+                }
+            }
+            for other in twins.iter().filter_map(|twin| same_request(request, turn, twin)) {
+                for (attempt, other) in attempts.iter_mut().zip(&other.attempts) {
                     enrich(attempt, other);
                 }
             }
@@ -88,12 +95,31 @@ pub(super) fn requests_of(group: &Joined<'_>, joined: &Counts) -> Vec<LogicalReq
         .collect()
 }
 
+/// Returns the request of another view that is this one: both views hold the same number of foreground requests, and for
+/// this one the same attempts, none of which contradicts the other.
+fn same_request<'a>(request: &RequestView, turn: &TurnView, twin: &'a TurnView) -> Option<&'a RequestView> {
+    let foreground = |r: &&RequestView| r.source == Source::Foreground;
+    let index = turn.requests.iter().filter(foreground).position(|r| std::ptr::eq(r, request))?;
+    let others: Vec<&RequestView> = twin.requests.iter().filter(foreground).collect();
+    let other = *others.get(index)?;
+    let agree = |(a, b): (&Attempt, &Attempt)| {
+        let status = |attempt: &Attempt| attempt.failure.as_ref().and_then(|f| f.status);
+        a.kind == b.kind && status(a).zip(status(b)).is_none_or(|(a, b)| a == b)
+    };
+    let same = others.len() == turn.requests.iter().filter(foreground).count()
+        && other.attempts.len() == request.attempts.len()
+        && request.attempts.iter().zip(&other.attempts).all(agree);
+    same.then_some(other)
+}
+
 fn enrich(attempt: &mut Attempt, other: &Attempt) {
     let candidate = &mut attempt.candidate;
     candidate.provider = candidate.provider.take().or_else(|| other.candidate.provider.clone());
     candidate.model = candidate.model.take().or_else(|| other.candidate.model.clone());
     candidate.endpoint = candidate.endpoint.take().or_else(|| other.candidate.endpoint.clone());
     attempt.delay_ms = attempt.delay_ms.or(other.delay_ms);
+    attempt.delay_source = attempt.delay_source.or(other.delay_source);
+    attempt.max_attempts = attempt.max_attempts.or(other.max_attempts);
     attempt.layer = attempt.layer.or(other.layer);
     if attempt.failure.is_none() && attempt.outcome != Some(AttemptOutcome::Ok) {
         attempt.failure.clone_from(&other.failure);
