@@ -4,6 +4,7 @@
 
 mod e2e {
     mod architecture;
+    mod audit;
     mod bad_input;
     mod cli;
     mod golden;

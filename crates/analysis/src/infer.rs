@@ -92,7 +92,7 @@ impl<'a> Inference<'a> {
 }
 
 /// What a retry layer sees of a failure; `None` where the log does not say enough.
-fn kind_of(failure: &Failure) -> Option<policy::Failure> {
+pub(crate) fn kind_of(failure: &Failure) -> Option<policy::Failure> {
     match (failure.class.as_str(), failure.reason.as_str(), failure.status) {
         ("exhausted", ..) => Some(policy::Failure::Quota),
         (_, _, Some(status)) => Some(policy::Failure::Status(status)),

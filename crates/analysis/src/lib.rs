@@ -14,6 +14,7 @@ mod join;
 mod judge;
 mod overview;
 mod redact;
+pub mod rules;
 mod run;
 pub mod tools;
 mod totals;

@@ -58,6 +58,10 @@ pub(crate) enum Format {
     Brief,
     /// Prometheus text format (report only)
     Prom,
+    /// For code hosts (audit only)
+    Sarif,
+    /// For test readers (audit only)
+    Junit,
 }
 
 #[derive(Debug, Subcommand)]
@@ -68,6 +72,8 @@ pub(crate) enum Command {
     Runs(Runs),
     /// Totals over all runs
     Report(Report),
+    /// Check runs against the rules of good retrying
+    Audit(Audit),
     /// Print the JSON Schema of events.jsonl, or check a file against it
     Schema(Schema),
     /// Show which logs were found and what each can show
@@ -123,6 +129,44 @@ pub(crate) struct Runs {
     /// Exit with 1 if a listed run failed
     #[arg(long)]
     pub(crate) exit_code: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  retryscope audit                        all runs found
+  retryscope audit latest                 the newest run
+  retryscope audit ./logs --format sarif  a folder, for a code host
+  retryscope audit --select RS2 --all     waits only; also what was kept and what is unknown
+  retryscope audit --explain RS201        what a rule looks for, and why")]
+#[expect(clippy::struct_excessive_bools, reason = "each is one switch on the command line")]
+pub(crate) struct Audit {
+    /// Runs to look at: ids, unique beginnings of ids, paths, or `latest`; without any, all
+    pub(crate) run: Vec<String>,
+    /// Only rules whose code begins like this
+    #[arg(long, value_name = "CODE", value_delimiter = ',')]
+    pub(crate) select: Vec<String>,
+    /// No rules whose code begins like this
+    #[arg(long, value_name = "CODE", value_delimiter = ',')]
+    pub(crate) ignore: Vec<String>,
+    /// Show also what was kept and what cannot be told
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Exit with 3 if a rule could not be decided
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// File of known findings, which are left out
+    #[arg(long, value_name = "FILE")]
+    pub(crate) baseline: Option<PathBuf>,
+    /// Write the findings of today to the baseline
+    #[arg(long, requires = "baseline")]
+    pub(crate) write_baseline: bool,
+    /// Explain one rule
+    #[arg(long, value_name = "CODE")]
+    pub(crate) explain: Option<String>,
+    /// Print the documentation of all rules (Markdown)
+    #[arg(long)]
+    pub(crate) rules: bool,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -55,7 +55,7 @@ pub(crate) fn run(
     let judged = classify(&failure);
     match display.format {
         Format::Text => output.text(&page(&judged, args.provider.as_deref(), now))?,
-        Format::Json | Format::Brief | Format::Prom => output.json(&object(&judged))?,
+        _ => output.json(&object(&judged))?,
     }
     Ok(Exit::Ok)
 }
@@ -101,7 +101,7 @@ fn batch(
                     judged.rule
                 ))?;
             }
-            Format::Json | Format::Brief | Format::Prom => output.json(&object(&judged))?,
+            _ => output.json(&object(&judged))?,
         }
     }
 }

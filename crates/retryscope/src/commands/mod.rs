@@ -1,5 +1,6 @@
 //! One file a command; this one chooses.
 
+mod audit;
 mod classify;
 mod overview;
 mod policy;
@@ -21,6 +22,7 @@ pub(crate) fn run(args: Args, output: &mut Output) -> anyhow::Result<Exit> {
         Some(Command::Replay(replay)) => replay::run(&reading, display, &replay, output),
         Some(Command::Runs(runs)) => runs::run(&reading, display, &runs, output),
         Some(Command::Report(report)) => report::run(&reading, display, &report, output),
+        Some(Command::Audit(audit)) => audit::run(&reading, display, &audit, output),
         Some(Command::Schema(schema)) => schema::run(&schema, display, output),
         Some(Command::Classify(classify)) => classify::run(&reading, display, &classify, output),
         Some(Command::Policy(policy)) => policy::run(&policy, display, output),

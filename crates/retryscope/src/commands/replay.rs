@@ -56,7 +56,7 @@ pub(crate) fn run(
                         output.json(&object)?;
                     }
                 }
-                Format::Brief | Format::Prom => output.json(&brief(run, turn, &told))?,
+                _ => output.json(&brief(run, turn, &told))?,
             }
         }
         if run.turns.is_empty() && display.format == Format::Text {
@@ -132,7 +132,7 @@ fn turns<'a>(run: &'a Run, args: &Replay) -> anyhow::Result<Vec<&'a Turn>> {
 }
 
 /// A run id never holds a slash, and a file that is there is meant.
-fn is_path(text: &str) -> bool {
+pub(crate) fn is_path(text: &str) -> bool {
     text.contains('/') || text.starts_with('.') || Path::new(text).exists()
 }
 
@@ -142,11 +142,11 @@ fn in_order(all: &[Run]) -> Vec<&Run> {
     runs
 }
 
-fn newest(all: &[Run], wanted: impl Fn(&Run) -> bool) -> Option<&Run> {
+pub(crate) fn newest(all: &[Run], wanted: impl Fn(&Run) -> bool) -> Option<&Run> {
     all.iter().filter(|run| wanted(run)).max_by_key(|run| (run.ended_at, run.key.clone()))
 }
 
-fn by_id<'a>(wanted: &str, all: &'a [Run]) -> anyhow::Result<&'a Run> {
+pub(crate) fn by_id<'a>(wanted: &str, all: &'a [Run]) -> anyhow::Result<&'a Run> {
     let id_of = |run: &&Run| *run.key.id == *wanted || format!("{}:{}", run.key.agent, run.key.id) == wanted;
     let exact: Vec<&Run> = all.iter().filter(|run| id_of(run)).collect();
     if let [one] = exact.as_slice() {
@@ -214,7 +214,7 @@ fn none_failed(all: &[Run], reader: &Reader, display: Display, output: &mut Outp
                 output.text(&format!("the newest run is {id}: retryscope replay latest\n"))?;
             }
         }
-        Format::Json | Format::Brief | Format::Prom => {
+        _ => {
             output.json(&json!({"schema": "retryscope.replay/1", "run": null, "summary": "no run failed", "runs": all.len()}))?;
         }
     }

@@ -18,75 +18,72 @@ pub(crate) fn run(reading: &Reading, display: Display, output: &mut Output) -> a
         reader.complain();
         return Err(reader.nothing_found());
     }
-    match display.format {
-        Format::Text => {
-            // Paths are never wrapped: they are there to be copied.
-            let mut page = Page::new(10_000);
-            let rows: Vec<Vec<String>> = scan
-                .sources
-                .values()
-                .map(|source| {
-                    vec![
-                        source.agent.unwrap_or("by record").to_owned(),
-                        source.view.0.to_owned(),
-                        size(source.bytes),
-                        if source.names_run { String::new() } else { "orphan: names no run".to_owned() },
-                        source.path.display().to_string(),
-                    ]
-                })
-                .collect();
-            page.table(&["agent", "log", "size", "", "file"], &rows, &[2], 0);
-            output.text(&page.finish())?;
-            let mut page = Page::new(width());
-            visibility(&mut page, &reader);
-            if reader.scan.is_incomplete() {
-                page.space();
-            }
-            for gap in scan.gaps.iter().take(20) {
-                page.line(&format!(
-                    "{}{}: {}",
-                    scan.path(gap.source).display(),
-                    gap.place,
-                    words::gap(&gap.kind)
-                ));
-            }
-            for problem in &scan.problems {
-                page.line(&format!("cannot read {}: {}", problem.path.display(), problem.message));
-            }
-            output.text(&page.finish())?;
+    if display.format == Format::Text {
+        // Paths are never wrapped: they are there to be copied.
+        let mut page = Page::new(10_000);
+        let rows: Vec<Vec<String>> = scan
+            .sources
+            .values()
+            .map(|source| {
+                vec![
+                    source.agent.unwrap_or("by record").to_owned(),
+                    source.view.0.to_owned(),
+                    size(source.bytes),
+                    if source.names_run { String::new() } else { "orphan: names no run".to_owned() },
+                    source.path.display().to_string(),
+                ]
+            })
+            .collect();
+        page.table(&["agent", "log", "size", "", "file"], &rows, &[2], 0);
+        output.text(&page.finish())?;
+        let mut page = Page::new(width());
+        visibility(&mut page, &reader);
+        if reader.scan.is_incomplete() {
+            page.space();
         }
-        Format::Json | Format::Brief | Format::Prom => {
-            let sources: Vec<_> = scan
-                .sources
-                .values()
-                .map(|source| {
-                    json!({
-                        "file": source.path.display().to_string(),
-                        "agent": source.agent,
-                        "log": source.view.0,
-                        "bytes": source.bytes,
-                        "orphan": !source.names_run,
-                    })
-                })
-                .collect();
-            let gaps: Vec<_> = scan
-                .gaps
-                .iter()
-                .map(|gap| {
-                    json!({
-                        "file": scan.path(gap.source).display().to_string(),
-                        "place": gap.place.to_string(),
-                        "kind": gap.kind.label(),
-                    })
-                })
-                .collect();
-            let problems: Vec<_> = scan
-                .problems
-                .iter()
-                .map(|p| json!({"file": p.path.display().to_string(), "message": p.message}))
-                .collect();
-            output.json(&json!({"schema": "retryscope.sources/1", "sources": sources, "gaps": gaps, "problems": problems}))?;
+        for gap in scan.gaps.iter().take(20) {
+            page.line(&format!(
+                "{}{}: {}",
+                scan.path(gap.source).display(),
+                gap.place,
+                words::gap(&gap.kind)
+            ));
         }
+        for problem in &scan.problems {
+            page.line(&format!("cannot read {}: {}", problem.path.display(), problem.message));
+        }
+        output.text(&page.finish())?;
+    } else {
+        let sources: Vec<_> = scan
+            .sources
+            .values()
+            .map(|source| {
+                json!({
+                    "file": source.path.display().to_string(),
+                    "agent": source.agent,
+                    "log": source.view.0,
+                    "bytes": source.bytes,
+                    "orphan": !source.names_run,
+                })
+            })
+            .collect();
+        let gaps: Vec<_> = scan
+            .gaps
+            .iter()
+            .map(|gap| {
+                json!({
+                    "file": scan.path(gap.source).display().to_string(),
+                    "place": gap.place.to_string(),
+                    "kind": gap.kind.label(),
+                })
+            })
+            .collect();
+        let problems: Vec<_> = scan
+            .problems
+            .iter()
+            .map(|p| json!({"file": p.path.display().to_string(), "message": p.message}))
+            .collect();
+        output.json(&json!({"schema": "retryscope.sources/1", "sources": sources, "gaps": gaps, "problems": problems}))?;
     }
     Ok(reader.exit())
 }

@@ -1,0 +1,58 @@
+//! RS302: every layer retries the bursts of the layer below.
+
+use retryscope_policy::{Acts, LayerPolicy, Nesting};
+
+use crate::infer::kind_of;
+use crate::rules::{Found, Rule, Subject};
+use crate::words;
+
+pub(super) const RULE: Rule = Rule {
+    code: "RS302",
+    name: "layers multiply",
+    what: "An error was met that two or more layers of the agent retry, each starting the one below anew.",
+    why: "The numbers multiply: 5 retries above 4 retries are 30 requests for one answer, in the middle of an outage.",
+    example: "11 attempts of the session loop, 2 of the stream, 6 of the transport: 132 requests.",
+    instead: "Let one layer own retries, and set the other to none.",
+    source: "https://sre.google/sre-book/addressing-cascading-failures/",
+    check,
+};
+
+fn check(subject: &Subject<'_>) -> Vec<Found> {
+    let Some(policy) = subject.policy else { return Vec::new() };
+    for (_, request) in subject.requests() {
+        for attempt in &request.attempts {
+            let Some(failure) = attempt.failure.as_ref().and_then(kind_of) else { continue };
+            let layers: Vec<(&LayerPolicy, u64)> = policy
+                .layers_for(attempt.api.as_deref())
+                .into_iter()
+                .filter(|layer| layer.only_on.is_empty() && layer.nesting == Nesting::Multiplies)
+                .filter(|layer| layer.acts_on(failure) == Acts::Yes)
+                .filter_map(|layer| Some((layer, subject.retries_of(layer)? + 1)))
+                .filter(|(_, sends)| *sends > 1)
+                .collect();
+            let most = layers.iter().map(|(_, sends)| *sends).max().unwrap_or(0);
+            // What one layer alone explains shows no other at work.
+            if layers.len() < 2 || request.upstream.bound.max.is_some_and(|max| max <= most) {
+                continue;
+            }
+            let product = layers.iter().try_fold(1_u64, |all, (_, one)| all.checked_mul(*one));
+            let Some(product) = product else { continue };
+            let names: Vec<String> =
+                layers.iter().map(|(layer, sends)| format!("{sends} of the {}", layer.name)).collect();
+            let message = format!(
+                "{} layers retry this error and multiply: {} make up to {product} requests for one answer",
+                layers.len(),
+                words::list(&names),
+            );
+            let settings: Vec<&str> =
+                layers.iter().filter_map(|(layer, _)| layer.setting.as_deref()).collect();
+            let fix = match settings.as_slice() {
+                [] => None,
+                [one] => Some(format!("lower {one}; the other layers have no setting")),
+                all => Some(format!("let one layer retry: set one of {} to 0", all.join(", "))),
+            };
+            return vec![Found::violation(message, vec![attempt.origin]).fix(fix)];
+        }
+    }
+    Vec::new()
+}

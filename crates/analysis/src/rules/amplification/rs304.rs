@@ -1,0 +1,86 @@
+//! RS304: more was sent than was said.
+
+use std::collections::BTreeMap;
+
+use retryscope_policy::{Acts, LayerPolicy};
+use retryscope_record::Origin;
+
+use crate::infer::kind_of;
+use crate::rules::{Found, Rule, Subject};
+use crate::run::LogicalRequest;
+use crate::words;
+
+pub(super) const RULE: Rule = Rule {
+    code: "RS304",
+    name: "more attempts than declared or configured",
+    what: "One answer cost more requests than the agent announced, or than its setting allows.",
+    why: "A limit that does not bound what is sent is no limit, and a setting that does nothing misleads whoever set it.",
+    example: "Retries are switched off in the settings, and 12 requests are sent.",
+    instead: "Count at the place that sends, over all layers.",
+    source: "https://sre.google/sre-book/addressing-cascading-failures/",
+    check,
+};
+
+fn check(subject: &Subject<'_>) -> Vec<Found> {
+    for (_, request) in subject.requests() {
+        for (sent, declared, origin) in by_candidate(request) {
+            // Agents count with or without the first one.
+            if let Some(declared) = declared.filter(|declared| sent > declared + 1) {
+                let message = format!(
+                    "the agent announced at most {declared} attempts, and there were at least {sent}"
+                );
+                return vec![Found::violation(message, vec![origin])];
+            }
+        }
+        if let Some(found) = unbounded_setting(subject, request) {
+            return vec![found];
+        }
+    }
+    Vec::new()
+}
+
+/// A setting was made, and layers below it that have none go on after the error that was met.
+fn unbounded_setting(subject: &Subject<'_>, request: &LogicalRequest) -> Option<Found> {
+    let policy = subject.policy?;
+    let attempt = request.attempts.iter().find(|a| a.failure.is_some() && a.sends.max != Some(1))?;
+    let failure = attempt.failure.as_ref().and_then(kind_of)?;
+    let layers: Vec<&LayerPolicy> = policy
+        .layers_for(attempt.api.as_deref())
+        .into_iter()
+        .filter(|layer| layer.only_on.is_empty() && layer.acts_on(failure) == Acts::Yes)
+        .collect();
+    let (name, value) = layers.iter().find_map(|layer| {
+        let switch = layer.switch.as_ref().map(|switch| switch.setting.as_str());
+        let named = [switch, layer.setting.as_deref()].into_iter().flatten();
+        named.into_iter().find_map(|name| Some((name, subject.setting(name)?)))
+    })?;
+    let free: Vec<(&str, u64)> = layers
+        .iter()
+        .filter(|layer| layer.setting.is_none() && layer.switch.is_none())
+        .filter_map(|layer| Some((layer.name.as_str(), layer.retries.count()?)))
+        .filter(|(_, retries)| *retries > 0)
+        .collect();
+    if free.is_empty() {
+        return None;
+    }
+    let sends: u64 = layers.iter().filter_map(|layer| subject.retries_of(layer)).map(|n| n + 1).product();
+    let names: Vec<String> = free.iter().map(|(name, retries)| format!("{name} ({retries} more)")).collect();
+    let message = format!(
+        "{name} = {value} does not bound what is sent: {} {}, and this error is sent up to {sends} times",
+        words::list(&names),
+        if names.len() == 1 { "has no setting" } else { "have no setting" },
+    );
+    Some(Found::violation(message, vec![attempt.origin]))
+}
+
+/// Returns per candidate: attempts that came with such an announcement, the most attempts it announced, where it was asked first.
+fn by_candidate(request: &LogicalRequest) -> Vec<(u64, Option<u64>, Origin)> {
+    let mut all: BTreeMap<String, (u64, Option<u64>, Origin)> = BTreeMap::new();
+    for attempt in &request.attempts {
+        let of = format!("{:?}", attempt.candidate);
+        let entry = all.entry(of).or_insert((0, None, attempt.origin));
+        entry.0 += u64::from(attempt.max_attempts.is_some());
+        entry.1 = entry.1.max(attempt.max_attempts);
+    }
+    all.into_values().collect()
+}

@@ -1,0 +1,51 @@
+//! RS102: a failure that no retry can pass was retried.
+
+use retryscope_record::Origin;
+use retryscope_taxonomy::{Class, Reason};
+
+use crate::explain::describe;
+use crate::rules::{Found, Rule, Subject};
+use crate::words;
+
+pub(super) const RULE: Rule = Rule {
+    code: "RS102",
+    name: "non-retryable error retried",
+    what: "The same request was sent again to the same candidate after a used-up quota, a refused key, a refused request or a content filter.",
+    why: "None of these passes by itself: every retry costs time, money and the provider's patience, and delays the message that a person must act on.",
+    example: "A wrong API key is sent six times; a used-up quota is asked for ten minutes.",
+    instead: "Stop at once and say what to fix. One try after a token refresh is fine.",
+    source: "https://platform.openai.com/docs/guides/error-codes",
+    check,
+};
+
+fn check(subject: &Subject<'_>) -> Vec<Found> {
+    let mut first: Option<String> = None;
+    let mut evidence: Vec<Origin> = Vec::new();
+    for (request, failed, next) in subject.repeats() {
+        let Some(failure) = &failed.failure else { continue };
+        let hopeless =
+            matches!(failure.class, Class::Exhausted | Class::Auth | Class::InvalidRequest | Class::Content);
+        // What was changed before it was sent again is another question.
+        if !hopeless || !failed.changed.is_empty() || !next.changed.is_empty() || failure.retryable {
+            continue;
+        }
+        // Some providers answer 404 while a model is being loaded; whose policy names it knows that.
+        let listed = failure.status == Some(404)
+            && subject
+                .policy
+                .is_some_and(|p| p.layers.iter().any(|l| l.retries_on.iter().any(|word| word == "404")));
+        if listed {
+            continue;
+        }
+        let refresh = failure.reason == Reason::ExpiredToken
+            && request.attempts.first().is_some_and(|a| std::ptr::eq(a, failed));
+        if refresh {
+            continue;
+        }
+        first.get_or_insert_with(|| describe(failure));
+        evidence.push(next.origin);
+    }
+    let Some(what) = first else { return Vec::new() };
+    let n = words::times(evidence.len() as u64);
+    vec![Found::violation(format!("{what} was sent again {n}, although no retry can pass it"), evidence)]
+}

@@ -1,0 +1,49 @@
+//! RS104: the decision followed a number where the words said otherwise.
+
+use retryscope_taxonomy::Class;
+
+use crate::rules::{Found, Rule, Subject};
+
+pub(super) const RULE: Rule = Rule {
+    code: "RS104",
+    name: "decided by a number where the words say otherwise",
+    what: "A 429 whose body says that the quota is used up was retried as a rate limit; or a refused request was retried although only its text contains a number that looks like a server error.",
+    why: "Providers use one status for different things, and texts contain numbers of all kinds: only code and words together tell.",
+    example: "HTTP 400 \"max_tokens must be at most 1500\" is retried six times, because 1500 contains 500.",
+    instead: "Decide by error code and type first, by status second, and match numbers in a text only as whole words after `status`.",
+    source: "https://github.com/anomalyco/opencode (session/retry.ts)",
+    check,
+};
+
+/// Numbers that retry lists of agents look for in texts.
+const TEMPTING: &[&str] = &["429", "500", "502", "503", "504", "524", "529"];
+
+fn check(subject: &Subject<'_>) -> Vec<Found> {
+    let mut out = Vec::new();
+    for (request, failed, next) in subject.repeats() {
+        let Some(failure) = &failed.failure else { continue };
+        if failure.status == Some(429) && failure.class == Class::Exhausted {
+            out.push(Found::violation(
+                "a 429 that means a used-up quota was retried like a rate limit",
+                vec![failed.origin, next.origin],
+            ));
+            break;
+        }
+        // The status may stand only with the last attempt; all of them failed the same way.
+        let status =
+            failure.status.or_else(|| request.attempts.iter().rev().find_map(|a| a.failure.as_ref()?.status));
+        let refused = failure.class == Class::InvalidRequest && !failure.retryable;
+        let text = failure.message.as_deref().unwrap_or_default();
+        let tempting = TEMPTING.iter().find(|number| {
+            text.contains(**number) && status.is_none_or(|status| status.to_string() != **number)
+        });
+        if let (true, Some(number), true) = (refused, tempting, failed.changed.is_empty()) {
+            out.push(Found::violation(
+                format!("a refused request was retried; its text merely contains {number}"),
+                vec![failed.origin, next.origin],
+            ));
+            break;
+        }
+    }
+    out
+}

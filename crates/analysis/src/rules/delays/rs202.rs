@@ -1,0 +1,75 @@
+//! RS202: a long wait was slept through, unseen.
+
+use retryscope_events::{AttemptOutcome, DelaySource};
+use retryscope_policy as policy;
+
+use crate::rules::{Found, Rule, Subject};
+use crate::run::RunOutcome;
+use crate::words;
+
+pub(super) const RULE: Rule = Rule {
+    code: "RS202",
+    name: "long wait slept through",
+    what: "A wait of more than a minute was slept through instead of failing fast or falling back, or a wait far beyond the agent's own back-off went on without a word in its logs.",
+    why: "The person sees a program that hangs; a fallback or an early message would have helped, and a wait of hours or days ends no run well.",
+    example: "Retry-After: 120 on a 503: the agent sleeps for two minutes, and nothing says so.",
+    instead: "Put a cap on stated waits (60 s is usual for interactive work); above it fail at once with the time to come back, or fall back. Log every wait before it begins.",
+    source: "https://github.com/openai/openai-python (honours up to 120 s, above it does not retry)",
+    check,
+};
+
+/// Longest wait that interactive work sits out, in ms.
+const CAP: u64 = 60_000;
+
+fn check(subject: &Subject<'_>) -> Vec<Found> {
+    let mut out = Vec::new();
+    for (turn, request) in subject.requests() {
+        for attempt in &request.attempts {
+            let asked = attempt.failure.as_ref().and_then(|f| f.retry_after_ms);
+            let stated = asked.is_some() || attempt.delay_source == Some(DelaySource::Server);
+            let planned =
+                attempt.delay_ms.or(attempt.waited_ms).or(asked.filter(|_| attempt.waited_ms.is_some()));
+            if let Some(wait) = planned.filter(|wait| *wait > CAP && stated) {
+                out.push(Found::violation(
+                    format!("a stated wait of {} was slept through", words::span(wait)),
+                    vec![attempt.origin],
+                ));
+                return out;
+            }
+        }
+        // Still waiting at the end, far beyond what the agent's own back-off would be, and no record says why.
+        let Some(last) = request.attempts.last().filter(|a| a.outcome == Some(AttemptOutcome::Failed)) else {
+            continue;
+        };
+        let Some((from, to)) = last.ended_at.or(last.started_at).zip(turn.ended_at) else { continue };
+        if !matches!(turn.outcome, RunOutcome::Cancelled | RunOutcome::Interrupted)
+            || request.outcome.is_ok()
+            || turn.cause.is_some()
+            || last.delay_ms.is_some()
+            || subject.policy.is_none()
+        {
+            continue;
+        }
+        let waited = u64::try_from((to - from).num_milliseconds()).unwrap_or(0);
+        let own = own_backoff(subject, request.attempts.len() as u64);
+        let worth = last.failure.as_ref().is_some_and(|f| f.retryable);
+        if let Some(own) = own.filter(|own| worth && waited > own.saturating_mul(4) + 1_000) {
+            out.push(Found::violation(
+                format!(
+                    "waited at least {} without a word; its own back-off would have been at most {}: a stated wait, most likely",
+                    words::span(waited),
+                    words::span(own)
+                ),
+                vec![last.origin],
+            ));
+        }
+    }
+    out
+}
+
+/// Returns the longest wait that any layer of the agent would plan by itself before retry `n`, in ms.
+fn own_backoff(subject: &Subject<'_>, n: u64) -> Option<u64> {
+    let policy: &policy::Policy = subject.policy?;
+    let layers = policy.layers.iter().filter(|layer| !layer.is_connection_only());
+    layers.filter_map(|layer| layer.backoff(n)).map(|(_, max)| max).max()
+}

@@ -1,0 +1,29 @@
+//! RS206: far longer waited than asked.
+
+use crate::rules::{Found, Rule, Subject};
+use crate::words;
+
+pub(super) const RULE: Rule = Rule {
+    code: "RS206",
+    name: "over-waiting",
+    what: "The provider stated a wait, and the agent waited more than five times as long and at least a minute more.",
+    why: "The run stands still although the provider would have answered.",
+    example: "Asked for 42 s, waited 30 min.",
+    instead: "Wait as stated, plus jitter.",
+    source: "https://github.com/can1357/oh-my-pi/issues/1253",
+    check,
+};
+
+fn check(subject: &Subject<'_>) -> Vec<Found> {
+    let over = subject.repeats().find_map(|(_, failed, next)| {
+        let asked = failed.failure.as_ref()?.retry_after_ms?;
+        let waited = failed.waited_ms.or(failed.delay_ms)?;
+        (waited > asked * 5 && waited > asked + 60_000).then_some((asked, waited, next.origin))
+    });
+    over.map(|(asked, waited, origin)| {
+        let message = format!("asked to wait {}, waited {}", words::span(asked), words::span(waited));
+        Found::violation(message, vec![origin])
+    })
+    .into_iter()
+    .collect()
+}
