@@ -35,23 +35,30 @@ impl Opened {
     }
 }
 
-/// Opens the database at `path` for reading.
+/// Opens the database at `path` for reading. Leaves no file beside it: `SQLite` would create the log and its index where
+/// they are missing, and a reader cannot take them away again.
 pub fn open(path: &Path) -> rusqlite::Result<Opened> {
-    match try_open(path, "mode=ro") {
-        Ok(connection) => return Ok(Opened { connection, copy: None }),
+    let in_place = match (has_log(path), beside(path, "-shm").exists()) {
         // Without a log nothing can be missed.
-        Err(_) if !has_log(path) => {
-            if let Ok(connection) = try_open(path, "immutable=1") {
-                return Ok(Opened { connection, copy: None });
-            }
-        }
-        Err(_) => {}
+        (false, _) if keeps_log(path) => try_open(path, "immutable=1"),
+        (false, _) | (true, true) => try_open(path, "mode=ro"),
+        (true, false) => Err(rusqlite::Error::InvalidQuery),
+    };
+    if let Ok(connection) = in_place {
+        return Ok(Opened { connection, copy: None });
     }
     let (copy, at) = copy_to_scratch(path).map_err(|error| {
         let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
         rusqlite::Error::SqliteFailure(code, Some(format!("cannot copy to a scratch place: {error}")))
     })?;
     Ok(Opened { connection: try_open(&at, "mode=rw")?, copy: Some(copy) })
+}
+
+/// Whether the database says that it writes ahead: <https://www.sqlite.org/fileformat.html#file_format_version_numbers>.
+fn keeps_log(path: &Path) -> bool {
+    let mut head = [0; 20];
+    let read = fs::File::open(path).and_then(|mut file| io::Read::read_exact(&mut file, &mut head));
+    read.is_ok() && head[18] == 2
 }
 
 fn try_open(path: &Path, mode: &str) -> rusqlite::Result<Connection> {
@@ -103,4 +110,58 @@ fn copy_to_scratch(path: &Path) -> io::Result<(TempDir, PathBuf)> {
         fs::copy(&log, beside(&at, "-wal"))?;
     }
     Ok((folder, at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A database with one row, which a crash left in the log if `crashed`; without the index of the log then.
+    fn database(folder: &Path, crashed: bool) -> PathBuf {
+        let path = folder.join("live.db");
+        let writer = Connection::open(&path).unwrap();
+        writer.execute_batch("pragma journal_mode=wal; create table t(x); insert into t values (7)").unwrap();
+        let kept = folder.join("kept");
+        if crashed {
+            fs::copy(beside(&path, "-wal"), &kept).unwrap();
+            let main = fs::read(&path).unwrap();
+            drop(writer);
+            fs::write(&path, main).unwrap();
+            fs::rename(kept, beside(&path, "-wal")).unwrap();
+        }
+        path
+    }
+
+    fn names(folder: &Path) -> Vec<std::ffi::OsString> {
+        let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn rows_are_found_and_nothing_is_left_behind() {
+        for crashed in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = database(folder.path(), crashed);
+            let before = names(folder.path());
+            let opened = open(&path).unwrap();
+            let x: i64 = opened.connection().query_row("select x from t", [], |row| row.get(0)).unwrap();
+            assert_eq!(x, 7);
+            assert_eq!(opened.is_copy(), crashed);
+            drop(opened);
+            assert_eq!(names(folder.path()), before, "crashed: {crashed}");
+        }
+    }
+
+    #[test]
+    fn a_writer_at_work_is_read_in_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("live.db");
+        let writer = Connection::open(&path).unwrap();
+        writer.execute_batch("pragma journal_mode=wal; create table t(x); insert into t values (7)").unwrap();
+        let opened = open(&path).unwrap();
+        assert!(!opened.is_copy());
+        let x: i64 = opened.connection().query_row("select x from t", [], |row| row.get(0)).unwrap();
+        assert_eq!(x, 7);
+    }
 }
