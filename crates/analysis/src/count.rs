@@ -209,24 +209,30 @@ impl Counts {
         }
     }
 
-    /// Returns upstream / logical as (min, max); `None` where nothing was asked or nothing is visible.
+    /// Whether ratios can be told: something says how often requests were sent, and how many were asked for is bounded. An
+    /// unknown number of requests that were sent once would lower every ratio.
+    pub fn is_countable(&self) -> bool {
+        self.upstream_requests.is_visible()
+            && self.logical_requests.is_visible()
+            && self.logical_requests.bound.max.is_some()
+    }
+
+    /// Returns upstream / logical as (min, max); `None` where nothing was asked or it cannot be told.
     pub fn amplification(&self) -> Option<(f64, Option<f64>)> {
         let logical = self.logical_requests.bound;
-        if !self.upstream_requests.is_visible() || !self.logical_requests.is_visible() || logical.min == 0 {
+        if !self.is_countable() || logical.min == 0 {
             return None;
         }
         let upstream = self.upstream_requests.bound;
         #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
         let ratio = |a: u64, b: u64| a as f64 / b as f64;
-        // One consistent assignment: the logical count is nearly always exact; where it is not, the fewest upstream
-        // requests go with the fewest logical ones and vice versa, never below 1.
-        let low = ratio(upstream.min, logical.max.unwrap_or(logical.min).min(upstream.min).max(1)).max(1.0);
+        let low = ratio(upstream.min, logical.max?.min(upstream.min).max(1)).max(1.0);
         Some((low, upstream.max.map(|max| ratio(max, logical.min).max(low))))
     }
 
-    /// Returns retries / upstream as (min, max); `None` where nothing is visible.
+    /// Returns retries / upstream as (min, max); `None` where it cannot be told.
     pub fn retry_ratio(&self) -> Option<(f64, Option<f64>)> {
-        if !self.upstream_requests.is_visible() || !self.retries.is_visible() {
+        if !self.is_countable() || !self.retries.is_visible() {
             return None;
         }
         #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
@@ -236,6 +242,12 @@ impl Counts {
         if upstream.min == 0 {
             return None;
         }
-        Some((ratio(retries.min, upstream.min), upstream.max.zip(retries.max).map(|(u, r)| ratio(r, u))))
+        // What was sent is first sends, fallbacks and retries: the ratio is lowest with the fewest retries among the most
+        // others.
+        let others = self.logical_requests.bound.plus(self.fallbacks.bound).max;
+        let low = others
+            .map_or(0.0, |others| ratio(retries.min, upstream.min.max(others.saturating_add(retries.min))));
+        let high = upstream.max.zip(retries.max).map(|(upstream, retries)| ratio(retries, upstream).max(low));
+        (low > 0.0 || high.is_some()).then_some((low, high))
     }
 }

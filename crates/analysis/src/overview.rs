@@ -18,10 +18,12 @@ pub struct Overview {
     pub runs: usize,
     /// Runs with a failed turn.
     pub failed: usize,
-    /// Runs whose logs do not show retries.
+    /// Runs whose ratios cannot be told ([`Counts::is_countable`]).
     pub not_countable: usize,
     /// Foreground counts over all runs; a run that is not countable adds what is visible of it.
     pub counts: Counts,
+    /// Foreground counts of the runs whose ratios can be told.
+    pub countable: Counts,
     /// Counts of side calls.
     pub background_counts: Counts,
     /// Waits between attempts, in ms.
@@ -116,7 +118,12 @@ pub fn overview(runs: &[Run], now: DateTime<Utc>) -> Overview {
     Overview {
         runs: runs.len(),
         failed: runs.iter().filter(|run| run.failed_turns() > 0).count(),
-        not_countable: runs.iter().filter(|run| !run.counts.upstream_requests.is_visible()).count(),
+        not_countable: runs.iter().filter(|run| !run.counts.is_countable()).count(),
+        countable: runs
+            .iter()
+            .map(|run| &run.counts)
+            .filter(|counts| counts.is_countable())
+            .fold(Counts::ZERO, |a, b| a.plus(b)),
         counts: runs.iter().map(|run| &run.counts).fold(Counts::ZERO, |a, b| a.plus(b)),
         background_counts: runs.iter().map(|run| &run.background_counts).fold(Counts::ZERO, |a, b| a.plus(b)),
         waiting_ms: runs.iter().filter_map(|run| run.time.waiting_ms).sum(),

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use retryscope_analysis::rules::{self, Verdict};
-use retryscope_analysis::{Attempt, Cause, Count, Counts, Failure, LogicalRequest, Run, Time, Turn, explain};
+use retryscope_analysis::{
+    Attempt, Cause, Count, Counts, Failure, Group, LogicalRequest, Run, Time, Turn, explain,
+};
 use retryscope_record::{Origin, Place, SourceId};
 use serde_json::{Map, Value, json};
 
@@ -80,6 +82,21 @@ pub fn runs_entry(of: &Run, summary: &str, path_of: PathOf<'_>) -> Value {
         "amplification": ratio(of.counts.amplification()),
         "retry_ratio": ratio(of.counts.retry_ratio()),
         "time": time_spent(of.time),
+    })
+}
+
+/// Returns one entry of `report --format json`.
+pub fn group(of: &Group) -> Value {
+    json!({
+        "name": of.name,
+        "runs": of.runs,
+        "failed_runs": of.failed,
+        "not_countable_runs": of.not_countable,
+        "counts": counts(&of.counts),
+        "background_counts": counts(&of.background_counts),
+        "amplification": ratio(of.countable.amplification()),
+        "retry_ratio": ratio(of.countable.retry_ratio()),
+        "waiting_ms": of.waiting_ms,
     })
 }
 

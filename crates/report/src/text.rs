@@ -4,7 +4,7 @@ use std::path::Path;
 
 use chrono::{DateTime, Local, TimeDelta, Utc};
 use retryscope_analysis::{
-    Attempt, Bound, Explanation, LogicalRequest, Overview, Run, RunOutcome, Turn, in_short, words,
+    Attempt, Bound, Explanation, Group, LogicalRequest, Overview, Run, RunOutcome, Turn, in_short, words,
 };
 use retryscope_events::{AttemptKind, AttemptOutcome, Candidate, Source};
 use retryscope_record::SourceId;
@@ -288,6 +288,40 @@ pub fn runs(runs: &[&Run], width: usize) -> String {
     page.finish()
 }
 
+/// Returns a table of groups of runs, named by `by`.
+pub fn grouped(groups: &[Group], by: &str, width: usize) -> String {
+    let mut page = Page::new(width);
+    // Columns are narrow.
+    let short =
+        |text: String| text.replace("at least ", "≥").replace(" to ", "-").replace("not visible", "?");
+    let rows: Vec<Vec<String>> = groups
+        .iter()
+        .map(|of| {
+            vec![
+                of.name.clone(),
+                of.runs.to_string(),
+                of.failed.to_string(),
+                short(words::count(&of.counts.logical_requests)),
+                short(words::count(&of.counts.upstream_requests)),
+                of.countable.amplification().map_or_else(|| "?".to_owned(), |f| short(words::factor(f))),
+                short(words::count(&of.counts.retries)),
+                of.countable.retry_ratio().map_or_else(|| "?".to_owned(), |r| short(words::percent(r))),
+                words::span(of.waiting_ms),
+            ]
+        })
+        .collect();
+    let header = [by, "runs", "failed", "asked", "sent", "factor", "retries", "ratio", "waiting"];
+    page.table(&header, &rows, &[1, 2], 0);
+    let hidden: usize = groups.iter().map(|of| of.not_countable).sum();
+    if hidden > 0 {
+        page.space();
+        page.line(&format!(
+            "{hidden} runs are not countable: their logs are cut or do not show retries; sums hold what is visible of them, ratios only the others"
+        ));
+    }
+    page.finish()
+}
+
 /// Returns one screen over many runs; `recent` are the newest that failed, with a sentence each.
 pub fn overview(of: &Overview, recent: &[(&Run, String)], now: DateTime<Utc>, width: usize) -> String {
     let mut page = Page::new(width);
@@ -297,11 +331,11 @@ pub fn overview(of: &Overview, recent: &[(&Run, String)], now: DateTime<Utc>, wi
     page.row("asked", &words::counted(counts.logical_requests.bound, "logical request", "logical requests"));
     let mut sent = words::counted(counts.upstream_requests.bound, "request", "requests");
     if let Some(factor) =
-        counts.amplification().filter(|(min, max)| *min > 1.0 || max.is_none_or(|max| max > 1.0))
+        of.countable.amplification().filter(|(min, max)| *min > 1.0 || max.is_none_or(|max| max > 1.0))
     {
         sent.push_str(&format!(", amplification {}", words::factor(factor)));
     }
-    if let Some(ratio) = counts.retry_ratio() {
+    if let Some(ratio) = of.countable.retry_ratio() {
         sent.push_str(&format!(", retry ratio {} (budget 10 %)", words::percent(ratio)));
     }
     page.row("sent", &sent);
@@ -309,7 +343,7 @@ pub fn overview(of: &Overview, recent: &[(&Run, String)], now: DateTime<Utc>, wi
         page.row(
             "",
             &format!(
-                "{} of {} runs not countable: their logs do not show retries",
+                "{} of {} runs not countable: their logs are cut or do not show retries",
                 of.not_countable, of.runs
             ),
         );

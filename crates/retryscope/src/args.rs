@@ -251,4 +251,32 @@ pub(crate) enum TaxonomyCommand {
 }
 
 #[derive(Debug, ClapArgs)]
-pub(crate) struct Report {}
+#[command(after_help = "\
+Examples:
+  retryscope report                           what each agent asked for, and what it sent
+  retryscope report --by provider --since 7d  the providers of a week
+  retryscope report --format prom             the counters that the daemon would show")]
+pub(crate) struct Report {
+    /// What to add up; provider and model are those that a run asked first
+    #[arg(long, value_enum, default_value_t = GroupBy::Agent)]
+    pub(crate) by: GroupBy,
+    /// Only runs that ended at or after this time (RFC 3339, or 12h, 7d ago)
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// Only runs that started before this time
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<String>,
+}
+
+/// What a report adds up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GroupBy {
+    /// Agents
+    Agent,
+    /// Providers
+    Provider,
+    /// Models
+    Model,
+    /// Days of the start, UTC
+    Day,
+}

@@ -5,6 +5,7 @@ use retryscope_events::{AttemptKind, AttemptOutcome, Source};
 use retryscope_policy::{self as policy, Attempts, Policy};
 use retryscope_taxonomy::{self as taxonomy, Class, Reason};
 
+use crate::count::Bound;
 use crate::judge::Failure;
 use crate::run::{Attempt, Run, RunOutcome, Turn};
 use crate::words;
@@ -137,7 +138,8 @@ fn situations(turn: &Turn) -> Vec<&'static str> {
     if attempts().any(ignored_wait) {
         out.push("stated_wait");
     }
-    if attempts().any(|a| a.sends.max != Some(a.sends.min) || a.sends.min > 1) {
+    let failed = |a: &&Attempt| a.outcome == Some(AttemptOutcome::Failed);
+    if attempts().filter(failed).any(|a| a.sends.max != Some(a.sends.min) || a.sends.min > 1) {
         out.push("hidden_layer");
     }
     if attempts().any(|a| a.kind == AttemptKind::Fallback && a.candidate.transport.is_some()) {
@@ -180,7 +182,7 @@ fn ignored_wait(attempt: &Attempt) -> bool {
 
 /// Returns what a change would have made of this turn, where that follows from its numbers.
 fn effect(situation: &str, turn: &Turn) -> Option<String> {
-    if situation != "hidden_layer" {
+    if situation != "hidden_layer" || !turn.counts.upstream_requests.is_visible() {
         return None;
     }
     let visible: u64 = turn
@@ -192,7 +194,8 @@ fn effect(situation: &str, turn: &Turn) -> Option<String> {
     let upstream = turn.counts.upstream_requests.bound;
     (upstream.max.is_none_or(|max| max > visible)).then(|| {
         format!(
-            "without the hidden layer this turn would have sent {visible} requests instead of {}",
+            "without the hidden layer this turn would have sent {} instead of {}",
+            words::counted(Bound::exact(visible), "request", "requests"),
             words::bound(upstream)
         )
     })

@@ -10,13 +10,14 @@ mod runs;
 mod schema;
 mod sources;
 
-use crate::args::{Args, Command};
-use crate::exit::Exit;
+use crate::args::{Args, Command, Format};
+use crate::exit::{Exit, hinted};
 use crate::output::Output;
 
 /// Runs the command that was asked for.
 pub(crate) fn run(args: Args, output: &mut Output) -> anyhow::Result<Exit> {
     let Args { reading, display, command } = args;
+    fits(display.format, command.as_ref())?;
     match command {
         None => overview::run(&reading, display, output),
         Some(Command::Replay(replay)) => replay::run(&reading, display, &replay, output),
@@ -29,4 +30,23 @@ pub(crate) fn run(args: Args, output: &mut Output) -> anyhow::Result<Exit> {
         Some(Command::Taxonomy(_)) => classify::export(output),
         Some(Command::Sources) => sources::run(&reading, display, output),
     }
+}
+
+/// Says which forms a command has; a form that is not one of them would be answered with another.
+fn fits(format: Format, command: Option<&Command>) -> anyhow::Result<()> {
+    let other: &[Format] = match command {
+        Some(Command::Replay(_)) => &[Format::Brief],
+        Some(Command::Report(_)) => &[Format::Prom],
+        Some(Command::Audit(_)) => &[Format::Sarif, Format::Junit],
+        _ => &[],
+    };
+    if matches!(format, Format::Text | Format::Json) || other.contains(&format) {
+        return Ok(());
+    }
+    let name = |format: &Format| clap::ValueEnum::to_possible_value(format).map(|v| v.get_name().to_owned());
+    let forms: Vec<String> = [Format::Text, Format::Json].iter().chain(other).filter_map(name).collect();
+    Err(hinted(
+        format!("this command has no form `{}`", name(&format).unwrap_or_default()),
+        [format!("its forms are {}", forms.join(", "))],
+    ))
 }

@@ -4,7 +4,9 @@ use std::io::Read as _;
 
 use anyhow::Context as _;
 use retryscope_analysis::words;
-use retryscope_policy::{Kind, Policy as Known, Retries, Settings, all, by_agent, find, known_agents, own};
+use retryscope_policy::{
+    Attempts, Kind, Policy as Known, Retries, Settings, all, by_agent, find, known_agents, own,
+};
 use retryscope_report::Page;
 use serde_json::json;
 
@@ -126,7 +128,12 @@ fn page(policy: &Known) -> String {
             .as_deref()
             .map(|e| format!("; to get it: {}", e.trim().replace('\n', " ")))
             .unwrap_or_default();
-        format!("{} shows {:?} attempts{enable}", view.id, view.attempts).to_lowercase()
+        let attempts = match view.attempts {
+            Attempts::All => "all",
+            Attempts::Some => "some",
+            Attempts::None => "no",
+        };
+        format!("{} shows {attempts} attempts{enable}", view.id)
     });
     section(&mut page, "logs", views);
     let conflicts = policy
