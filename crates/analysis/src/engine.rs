@@ -49,6 +49,8 @@ pub struct Engine {
     runs: BTreeMap<RunKey, BTreeMap<SourceKey, ViewOfRun>>,
     duplicates: u64,
     dirty: BTreeSet<RunKey>,
+    /// The run that each source spoke of last.
+    last: BTreeMap<SourceId, RunKey>,
 }
 
 /// What one source said of one run, to be saved and restored.
@@ -87,6 +89,14 @@ impl Engine {
             Item::Mark { run, at, mark } => {
                 self.view(run.clone(), kind, origin.source).mark(origin, *at, mark);
             }
+        }
+    }
+
+    /// Takes note that something in a source could not be read: the run it spoke of last may have had more requests in its
+    /// open turn than can be seen.
+    pub fn gap(&mut self, kind: View, source: SourceId) {
+        if let Some(run) = self.last.get(&source).cloned() {
+            self.view(run, kind, source).gap();
         }
     }
 
@@ -159,6 +169,9 @@ impl Engine {
     fn view(&mut self, key: RunKey, kind: View, source: SourceId) -> &mut ViewOfRun {
         if !self.dirty.contains(&key) {
             self.dirty.insert(key.clone());
+        }
+        if self.last.get(&source) != Some(&key) {
+            self.last.insert(source, key.clone());
         }
         let views = self.runs.entry(key).or_default();
         let shared = kind == View::EVENTS;

@@ -318,6 +318,7 @@ fn joined_by_id(group: &Joined<'_>, source: Source) -> Option<Counts> {
     for (part, turn) in &views {
         for request in turn.requests.iter().filter(|r| r.source == source) {
             let counts = counts_of_request(request, is_settled(part, turn));
+            let counts = if turn.has_gap { opened(counts) } else { counts };
             by_id.entry(&request.id).and_modify(|known| *known = known.intersect(&counts)).or_insert(counts);
         }
     }
@@ -369,7 +370,7 @@ fn closed_in_view(
     ending: &Ending,
 ) -> Option<Counts> {
     let of = || turn.requests.iter().filter(|r| r.source == source);
-    if of().count() as u64 != logical || logical == 0 {
+    if of().count() as u64 != logical || logical == 0 || turn.has_gap {
         return None;
     }
     let settled =
@@ -379,7 +380,9 @@ fn closed_in_view(
 
 fn sum_of(turn: &TurnView, source: Source, settled: bool) -> Counts {
     let of = turn.requests.iter().filter(|r| r.source == source);
-    of.map(|r| counts_of_request(r, settled)).fold(Counts::ZERO, |a, b| a.plus(&b))
+    let sum = of.map(|r| counts_of_request(r, settled)).fold(Counts::ZERO, |a, b| a.plus(&b));
+    // What could not be read may have been a request.
+    if turn.has_gap { opened(sum) } else { sum }
 }
 
 fn requests_shown(part: &Part<'_>, turn: &TurnView, source: Source) -> Shown {

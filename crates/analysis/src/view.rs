@@ -66,6 +66,8 @@ pub(crate) struct TurnView {
     pub(crate) complete: bool,
     /// How much of this turn's foreground requests is shown, where the source says so within the turn.
     pub(crate) foreground_requests: Option<Shown>,
+    /// Something in it could not be read.
+    pub(crate) has_gap: bool,
     pub(crate) requests: Vec<RequestView>,
 }
 
@@ -356,6 +358,15 @@ impl ViewOfRun {
             }
             Mark::Setting { name, value } => self.settings.push((name.clone(), value.clone())),
         }
+    }
+
+    /// Takes note that something could not be read here.
+    pub(crate) fn gap(&mut self) {
+        if let Some(turn) = self.turns.last_mut() {
+            turn.has_gap = true;
+        }
+        self.blind_spots
+            .insert("something in a log of this run could not be read; it may have been a request".into());
     }
 
     fn touch(&mut self, at: Option<DateTime<Utc>>) {

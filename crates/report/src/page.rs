@@ -9,7 +9,7 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 
 /// Width of the label column of a row.
-const LABEL: usize = 13;
+const LABEL: usize = 14;
 
 /// A page under construction.
 #[derive(Debug)]

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use chrono::{DateTime, Local, TimeDelta, Utc};
-use retryscope_analysis::{Attempt, Bound, Explanation, LogicalRequest, Run, RunOutcome, Turn, words};
+use retryscope_analysis::{
+    Attempt, Bound, Explanation, LogicalRequest, Overview, Run, RunOutcome, Turn, in_short, words,
+};
 use retryscope_events::{AttemptKind, AttemptOutcome, Candidate, Source};
 use retryscope_record::SourceId;
 
@@ -260,23 +262,92 @@ fn wait(attempt: &Attempt) -> String {
 }
 
 /// Returns the list of runs, newest last.
-pub fn runs(runs: &[(&Run, String)], width: usize) -> String {
+pub fn runs(runs: &[&Run], width: usize) -> String {
     let mut page = Page::new(width);
     let rows: Vec<Vec<String>> = runs
         .iter()
-        .map(|(run, summary)| {
+        .map(|run| {
             vec![
                 run.started_at.map_or_else(|| "-".to_owned(), moment),
                 run.key.agent.to_string(),
                 run.key.id.chars().take(36).collect(),
                 run.outcome.as_str().to_owned(),
                 words::count(&run.counts.upstream_requests),
-                run.counts.amplification().map_or_else(|| "-".to_owned(), words::factor),
-                summary.clone(),
+                in_short(run),
             ]
         })
         .collect();
-    page.table(&["started", "agent", "run", "outcome", "requests", "ampl.", "what happened"], &rows, &[], 0);
+    page.table(&["started", "agent", "run", "outcome", "requests", "what happened"], &rows, &[], 0);
+    page.finish()
+}
+
+/// Returns one screen over many runs; `recent` are the newest that failed, with a sentence each.
+pub fn overview(of: &Overview, recent: &[(&Run, String)], now: DateTime<Utc>, width: usize) -> String {
+    let mut page = Page::new(width);
+    let counts = &of.counts;
+    page.line(&format!("{} runs, {} with a failed turn", of.runs, of.failed));
+    page.space();
+    page.row("asked", &words::counted(counts.logical_requests.bound, "logical request", "logical requests"));
+    let mut sent = words::counted(counts.upstream_requests.bound, "request", "requests");
+    if let Some(factor) =
+        counts.amplification().filter(|(min, max)| *min > 1.0 || max.is_none_or(|max| max > 1.0))
+    {
+        sent.push_str(&format!(", amplification {}", words::factor(factor)));
+    }
+    if let Some(ratio) = counts.retry_ratio() {
+        sent.push_str(&format!(", retry ratio {} (budget 10 %)", words::percent(ratio)));
+    }
+    page.row("sent", &sent);
+    if of.not_countable > 0 {
+        page.row(
+            "",
+            &format!(
+                "{} of {} runs not countable: their logs do not show retries",
+                of.not_countable, of.runs
+            ),
+        );
+    }
+    page.row(
+        "waited",
+        &format!("{} between attempts, {} lost in all", words::span(of.waiting_ms), words::span(of.lost_ms)),
+    );
+    for (index, (cause, n)) in of.killed_by.iter().take(5).enumerate() {
+        page.row(if index == 0 { "ended by" } else { "" }, &format!("{cause}: {n}"));
+    }
+    if of.unretried > 0 {
+        page.row("", &format!("{} of them might have passed with a retry and got none", of.unretried));
+    }
+    for (index, account) in of.exhausted.iter().take(5).enumerate() {
+        let reset = match account.reset_at {
+            Some(at) if at > now => format!("resets {}", moment(at)),
+            Some(at) => format!("was to reset {}", moment(at)),
+            None => "no reset stated".to_owned(),
+        };
+        let seen = account.seen_at.map(|at| format!(", said {}", ago(at, now))).unwrap_or_default();
+        page.row(
+            if index == 0 { "out of quota" } else { "" },
+            &format!("{}: {}, {reset}{seen}", account.provider, account.reason),
+        );
+    }
+    if !of.settings.is_empty() {
+        page.space();
+        let lines: Vec<String> = of
+            .settings
+            .iter()
+            .map(|(agent, text, n)| format!("{}: {text} (concerns {n} runs)", words::agent(agent)))
+            .collect();
+        page.numbered("what to do", &lines);
+    }
+    if !recent.is_empty() {
+        page.space();
+        page.line("newest failed runs (retryscope replay RUN tells more):");
+        for (run, summary) in recent {
+            page.space();
+            let when = run.ended_at.map(|at| ago(at, now)).unwrap_or_default();
+            page.heading(&format!("{}  {}", run.key.agent, run.key.id), &when);
+            page.paragraph(summary);
+        }
+    }
     page.finish()
 }
 

@@ -155,6 +155,7 @@ impl Sink for EngineSink<'_> {
     }
 
     fn gap(&mut self, place: Place, kind: GapKind) {
+        self.scan.engine.gap(self.view, self.id);
         self.scan.gaps.push(SourceGap { source: self.id, place, kind });
     }
 }

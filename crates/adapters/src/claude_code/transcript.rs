@@ -215,17 +215,27 @@ impl Transcript {
             say.sink.gap(say.place, GapKind::IncompleteRecord);
             return;
         };
+        let names_base = record.raw("base").is_some();
         if !self.has_request_lines {
             self.has_request_lines = true;
-            // What this process said before belongs to a copied history or to a version without request lines.
-            self.request = None;
+            if !names_base && self.request.take().is_some_and(|r| !r.answered) {
+                // The first request of a process: what was said before is history copied from another session.
+                say.mark(Mark::Copied);
+            }
         }
         self.show(Shown::All, "each request has a line of its own", say);
         let params = record.object("params").unwrap_or_default();
         let messages = record.u64("keep").unwrap_or(0) + record.length("tail").unwrap_or(0);
         let base = record.str("base").and_then(|base| self.chains.get(&*base));
         let repeats = base.filter(|base| base.messages == messages);
-        let root = repeats.map_or_else(|| id.clone(), |base| base.root.clone());
+        // A base whose line could not be read: a request that was not answered is being repeated, an answered one never is.
+        let open = self
+            .request
+            .as_ref()
+            .filter(|r| names_base && base.is_none() && !r.answered)
+            .map(|r| r.id.clone());
+        let root =
+            repeats.map(|base| base.root.clone()).or_else(|| open.clone()).unwrap_or_else(|| id.clone());
         let chain = Chain {
             root: root.clone(),
             messages,
@@ -242,7 +252,7 @@ impl Transcript {
         };
         let turn = self.turn.clone();
         let query = record.string("querySource").unwrap_or_default();
-        if repeats.is_none() {
+        if repeats.is_none() && open.is_none() {
             // The program asks something else although nothing answered: the request before was given up.
             if let Some(before) = self.request.take().filter(|r| !r.answered) {
                 say.event(turn.as_ref(), None, ModelFailed::new().request_id(before.id), None);

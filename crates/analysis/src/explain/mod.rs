@@ -52,6 +52,38 @@ pub fn summarize(run: &Run, children: &[&Run], now: DateTime<Utc>) -> String {
     }
 }
 
+/// Returns what happened in a few words, for one line of a list: `503 unavailable, after 3 retries`.
+pub fn in_short(run: &Run) -> String {
+    let Some(turn) = run.told_turn() else { return String::new() };
+    let retries = turn.counts.retries.bound;
+    let repeats = match (retries.min, retries.max) {
+        (0, _) => String::new(),
+        _ => format!(", after {}", words::counted(retries, "retry", "retries")),
+    };
+    match (turn.outcome, &turn.cause) {
+        (RunOutcome::Failed, Some(cause)) => format!("{}{repeats}", story::describe(&cause.failure)),
+        (RunOutcome::Failed, None) => turn.terminal_reason.clone().unwrap_or_default(),
+        (RunOutcome::Succeeded, _) if !turn.counts.upstream_requests.is_visible() => {
+            "retries not visible".to_owned()
+        }
+        (RunOutcome::Succeeded, _) if retries.min > 0 || turn.counts.fallbacks.bound.min > 0 => {
+            let fallback =
+                if turn.counts.fallbacks.bound.min > 0 { "another candidate answered" } else { "recovered" };
+            format!("{fallback}{repeats}")
+        }
+        (RunOutcome::Succeeded, _) => String::new(),
+        (_, _) => {
+            let last = turn
+                .requests
+                .iter()
+                .rev()
+                .find_map(|r| r.attempts.iter().rev().find_map(|a| a.failure.as_ref()));
+            last.map(|failure| format!("last failure {}{repeats}", story::describe(failure)))
+                .unwrap_or_default()
+        }
+    }
+}
+
 fn requests(turn: &Turn) -> String {
     let counts = &turn.counts;
     let mut text = format!("{} logical, ", words::count(&counts.logical_requests));

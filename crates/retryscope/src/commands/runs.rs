@@ -38,8 +38,7 @@ pub(crate) fn run(
             output.text("no run matches\n")?;
         }
         Format::Text => {
-            let rows: Vec<(&Run, String)> = chosen.iter().map(|run| (*run, summary(run))).collect();
-            output.text(&text::runs(&rows, width()))?;
+            output.text(&text::runs(&chosen, width()))?;
         }
         Format::Json | Format::Brief | Format::Prom => {
             let path_of = |id| reader.scan.path(id);

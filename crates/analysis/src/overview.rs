@@ -1,0 +1,129 @@
+//! Many runs at once: what was asked, what was sent, what was lost, who is out of quota, and what to change first.
+//!
+//! Not for: time series (see `totals`) or layout. Every number is a sum over [`Run`]s.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use retryscope_taxonomy::Class;
+
+use crate::count::Counts;
+use crate::explain::explain;
+use crate::run::{Run, RunOutcome};
+
+/// What one screen shows of many runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Overview {
+    /// Runs, subagents included.
+    pub runs: usize,
+    /// Runs with a failed turn.
+    pub failed: usize,
+    /// Runs whose logs do not show retries.
+    pub not_countable: usize,
+    /// Foreground counts over all runs; a run that is not countable adds what is visible of it.
+    pub counts: Counts,
+    /// Counts of side calls.
+    pub background_counts: Counts,
+    /// Waits between attempts, in ms.
+    pub waiting_ms: u64,
+    /// Waits, and the duration of failed attempts, in ms.
+    pub lost_ms: u64,
+    /// Failed turns by class and reason, most first.
+    pub killed_by: Vec<(String, usize)>,
+    /// Runs that failed and whose error another try might have passed, without a single retry.
+    pub unretried: usize,
+    /// Accounts that are out of quota: provider, how it is said, and when it resets.
+    pub exhausted: Vec<Exhausted>,
+    /// Settings that would help most: agent, advice, and in how many runs.
+    pub settings: Vec<(String, String, usize)>,
+}
+
+/// An account that is out of quota.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exhausted {
+    /// Provider, as far as known.
+    pub provider: String,
+    /// Reason within the class.
+    pub reason: String,
+    /// When it resets, if the provider said so.
+    pub reset_at: Option<DateTime<Utc>>,
+    /// When it was last said.
+    pub seen_at: Option<DateTime<Utc>>,
+}
+
+/// Sums over runs.
+pub fn overview(runs: &[Run], now: DateTime<Utc>) -> Overview {
+    let mut killed: BTreeMap<String, usize> = BTreeMap::new();
+    let mut settings: BTreeMap<(String, String), (usize, u64)> = BTreeMap::new();
+    let mut exhausted: BTreeMap<(String, String), Exhausted> = BTreeMap::new();
+    let mut unretried = 0;
+    for run in runs {
+        for turn in &run.turns {
+            if turn.outcome == RunOutcome::Failed {
+                let name = turn.cause.as_ref().map_or_else(
+                    || "no error recorded".to_owned(),
+                    |cause| {
+                        format!(
+                            "{} ({})",
+                            cause.failure.class,
+                            cause.failure.reason.as_str().replace('_', " ")
+                        )
+                    },
+                );
+                *killed.entry(name).or_default() += 1;
+                let passable = turn.cause.as_ref().is_some_and(|cause| cause.failure.retryable);
+                unretried += usize::from(passable && turn.counts.retries.bound.max == Some(0));
+            }
+            for attempt in turn.requests.iter().flat_map(|r| &r.attempts) {
+                let Some(failure) = attempt.failure.as_ref().filter(|f| f.class == Class::Exhausted) else {
+                    continue;
+                };
+                let provider = attempt.candidate.provider.clone().or_else(|| run.facts.provider.clone());
+                let provider = provider.unwrap_or_else(|| format!("the provider of {}", run.key.agent));
+                let seen = Exhausted {
+                    provider: provider.clone(),
+                    reason: failure.reason.as_str().replace('_', " "),
+                    reset_at: failure.reset_at,
+                    seen_at: attempt.ended_at.or(turn.ended_at),
+                };
+                let key = (provider, seen.reason.clone());
+                if exhausted.get(&key).is_none_or(|known| known.seen_at < seen.seen_at) {
+                    exhausted.insert(key, seen);
+                }
+            }
+        }
+        let Some(turn) = run.told_turn() else { continue };
+        for remedy in explain(run, turn, &[], now).remedies {
+            if let Some(setting) = remedy.setting {
+                // The advice without what it would have changed in one run.
+                let text = remedy.text.split(" (without the hidden").next().unwrap_or_default().to_owned();
+                let entry =
+                    settings.entry((run.key.agent.to_string(), format!("{setting}\u{1}{text}"))).or_default();
+                entry.0 += 1;
+                entry.1 += turn.time.lost_ms.unwrap_or(0) + turn.counts.retries.bound.min;
+            }
+        }
+    }
+    let mut killed_by: Vec<(String, usize)> = killed.into_iter().collect();
+    killed_by.sort_by_key(|(name, n)| (std::cmp::Reverse(*n), name.clone()));
+    let mut settings: Vec<_> = settings.into_iter().collect();
+    settings.sort_by_key(|(key, (n, weight))| (std::cmp::Reverse((*weight, *n)), key.clone()));
+    let settings = settings
+        .into_iter()
+        .take(3)
+        .map(|((agent, text), (n, _))| (agent, text.split('\u{1}').nth(1).unwrap_or_default().to_owned(), n))
+        .collect();
+    Overview {
+        runs: runs.len(),
+        failed: runs.iter().filter(|run| run.failed_turns() > 0).count(),
+        not_countable: runs.iter().filter(|run| !run.counts.upstream_requests.is_visible()).count(),
+        counts: runs.iter().map(|run| &run.counts).fold(Counts::ZERO, |a, b| a.plus(b)),
+        background_counts: runs.iter().map(|run| &run.background_counts).fold(Counts::ZERO, |a, b| a.plus(b)),
+        waiting_ms: runs.iter().filter_map(|run| run.time.waiting_ms).sum(),
+        lost_ms: runs.iter().filter_map(|run| run.time.lost_ms).sum(),
+        killed_by,
+        unretried,
+        exhausted: exhausted.into_values().collect(),
+        settings,
+    }
+}

@@ -1,0 +1,213 @@
+//! Properties over the recorded runs: how bytes are cut and files are ordered changes nothing, what is lost only widens a
+//! claim, and nothing that a log may hold makes a decoder panic.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use chrono::{DateTime, Utc};
+use proptest::prelude::*;
+use retryscope_adapters::{Reading, recognize};
+use retryscope_analysis::{AsOf, Bound, Counts, Engine, Run};
+use retryscope_record::{GapKind, Item, Origin, Place, RunKey, Sink, SourceId, View};
+use retryscope_scan::{Scan, feed};
+use retryscope_tail::LineReader;
+
+fn now() -> DateTime<Utc> {
+    "2026-12-24T00:00:00Z".parse().unwrap()
+}
+
+/// Every log file of the fixtures that is read line by line, with its bytes.
+fn logs() -> Vec<(PathBuf, Vec<u8>)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
+    let mut found = Vec::new();
+    let mut stack = vec![root];
+    while let Some(path) = stack.pop() {
+        if path.is_dir() {
+            stack.extend(fs::read_dir(path).unwrap().map(|e| e.unwrap().path()));
+            continue;
+        }
+        let bytes = fs::read(&path).unwrap();
+        let head = &bytes[..bytes.len().min(16 << 10)];
+        if matches!(recognize(&path, head).map(|r| r.reading), Some(Reading::Lines(_))) {
+            found.push((path, bytes));
+        }
+    }
+    found.sort();
+    assert!(found.len() > 40);
+    found
+}
+
+struct Into<'a> {
+    engine: &'a mut Engine,
+    view: View,
+    id: SourceId,
+    gaps: usize,
+}
+
+impl Sink for Into<'_> {
+    fn item(&mut self, place: Place, item: Item) {
+        self.engine.apply(self.view, Origin { source: self.id, place }, &item);
+    }
+    fn gap(&mut self, _: Place, _: GapKind) {
+        self.gaps += 1;
+        self.engine.gap(self.view, self.id);
+    }
+}
+
+/// Gives at most as many bytes at a time as the next number says.
+struct Chopped<'a> {
+    bytes: &'a [u8],
+    sizes: std::iter::Cycle<std::vec::IntoIter<usize>>,
+}
+
+impl Read for Chopped<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let size = self.sizes.next().unwrap_or(1).min(buffer.len()).min(self.bytes.len());
+        let (now, later) = self.bytes.split_at(size);
+        buffer[..size].copy_from_slice(now);
+        self.bytes = later;
+        Ok(size)
+    }
+}
+
+fn read_into(engine: &mut Engine, id: u32, path: &Path, bytes: &[u8], sizes: Vec<usize>) -> usize {
+    let Some(recognized) = recognize(path, &bytes[..bytes.len().min(16 << 10)]) else { return 0 };
+    let Reading::Lines(mut decoder) = recognized.reading else { return 0 };
+    let mut lines = LineReader::new(Chopped { bytes, sizes: sizes.into_iter().cycle() });
+    let mut sink = Into { engine, view: recognized.view, id: SourceId(id), gaps: 0 };
+    while let Some(line) = lines.next_line().unwrap() {
+        feed(decoder.as_mut(), line, &mut sink);
+    }
+    decoder.end(&mut sink);
+    sink.gaps
+}
+
+fn runs_of(engine: &Engine) -> BTreeMap<RunKey, Counts> {
+    let sources = BTreeMap::new();
+    let runs: Vec<Run> = engine.runs(&AsOf { now: now(), sources: &sources });
+    runs.into_iter().map(|run| (run.key, run.counts)).collect()
+}
+
+fn alone(path: &Path, bytes: &[u8]) -> BTreeMap<RunKey, Counts> {
+    let mut engine = Engine::new();
+    read_into(&mut engine, 0, path, bytes, vec![1 << 20]);
+    runs_of(&engine)
+}
+
+/// Whether a claim made with less evidence allows the number that more evidence gives.
+fn allows(claim: Bound, truth: Bound) -> bool {
+    truth.max.is_none_or(|max| claim.min <= max) && claim.max.is_none_or(|max| max >= truth.min)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_cut_of_the_bytes_gives_the_same_runs(pick in any::<prop::sample::Index>(), sizes in prop::collection::vec(1..5000usize, 1..20)) {
+        let logs = logs();
+        let (path, bytes) = pick.get(&logs);
+        let mut engine = Engine::new();
+        read_into(&mut engine, 0, path, bytes, sizes);
+        prop_assert_eq!(runs_of(&engine), alone(path, bytes));
+    }
+
+    #[test]
+    fn any_order_of_the_files_gives_the_same_runs(order in Just((0..logs().len()).collect::<Vec<_>>()).prop_shuffle()) {
+        let logs = logs();
+        let mut sorted = Engine::new();
+        let mut shuffled = Engine::new();
+        for (id, (path, bytes)) in logs.iter().enumerate() {
+            read_into(&mut sorted, u32::try_from(id).unwrap(), path, bytes, vec![1 << 20]);
+        }
+        for id in order {
+            let (path, bytes) = &logs[id];
+            read_into(&mut shuffled, u32::try_from(id).unwrap(), path, bytes, vec![1 << 20]);
+        }
+        prop_assert_eq!(runs_of(&sorted), runs_of(&shuffled));
+    }
+
+    /// A line that became unreadable is a gap, and every claim still allows what the whole log says.
+    #[test]
+    fn a_broken_line_never_makes_a_claim_wrong(pick in any::<prop::sample::Index>(), line in any::<prop::sample::Index>()) {
+        let logs = logs();
+        let (path, bytes) = pick.get(&logs);
+        let lines: Vec<&[u8]> = bytes.split_inclusive(|b| *b == b'\n').collect();
+        let broken = line.index(lines.len());
+        let mut changed = Vec::new();
+        for (index, line) in lines.iter().enumerate() {
+            if index == broken && line.first() == Some(&b'{') {
+                changed.extend_from_slice(b"{\"cut\":\n");
+            } else {
+                changed.extend_from_slice(line);
+            }
+        }
+        let whole = alone(path, bytes);
+        for (key, counts) in alone(path, &changed) {
+            let Some(truth) = whole.get(&key) else { continue };
+            prop_assert!(
+                allows(counts.upstream_requests.bound, truth.upstream_requests.bound),
+                "{}: line {}: {:?} excludes {:?}", path.display(), broken + 1, counts.upstream_requests, truth.upstream_requests
+            );
+        }
+    }
+
+    /// What is known in the middle of a log is a lower bound of what its end gives.
+    #[test]
+    fn a_prefix_gives_lower_bounds(pick in any::<prop::sample::Index>(), until in any::<prop::sample::Index>()) {
+        let logs = logs();
+        let (path, bytes) = pick.get(&logs);
+        let lines: Vec<&[u8]> = bytes.split_inclusive(|b| *b == b'\n').collect();
+        let prefix = lines[..=until.index(lines.len())].concat();
+        let whole = alone(path, bytes);
+        for (key, counts) in alone(path, &prefix) {
+            let truth = &whole[&key];
+            prop_assert!(counts.upstream_requests.bound.min <= truth.upstream_requests.bound.max.unwrap_or(u64::MAX), "{}", path.display());
+            prop_assert!(counts.logical_requests.bound.min <= truth.logical_requests.bound.max.unwrap_or(u64::MAX), "{}", path.display());
+        }
+    }
+
+    /// Arbitrary bytes, and lines of real logs with bytes changed, are read to their end.
+    #[test]
+    fn no_decoder_panics(
+        pick in any::<prop::sample::Index>(),
+        noise in prop::collection::vec(any::<u8>(), 0..400),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..30),
+    ) {
+        let logs = logs();
+        let (path, bytes) = pick.get(&logs);
+        let mut changed = bytes.clone();
+        for (at, byte) in &changes {
+            let at = at.index(changed.len());
+            changed[at] = *byte;
+        }
+        changed.extend_from_slice(&noise);
+        let Some(recognized) = recognize(path, &bytes[..bytes.len().min(16 << 10)]) else { return Ok(()) };
+        let Reading::Lines(mut decoder) = recognized.reading else { return Ok(()) };
+        let mut engine = Engine::new();
+        let mut sink = Into { engine: &mut engine, view: recognized.view, id: SourceId(0), gaps: 0 };
+        let mut lines = LineReader::new(&changed[..]);
+        while let Some(line) = lines.next_line().unwrap() {
+            feed(decoder.as_mut(), line, &mut sink);
+        }
+        for counts in runs_of(&engine).values() {
+            prop_assert!(counts.upstream_requests.bound.min >= counts.logical_requests.bound.min.min(counts.upstream_requests.bound.min));
+            if let Some((low, _)) = counts.amplification() {
+                prop_assert!(low >= 1.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stream_is_read_like_a_file() {
+    let (path, bytes) = logs().into_iter().find(|(path, _)| path.ends_with("run-123/events.jsonl")).unwrap();
+    let mut scan = Scan::default();
+    scan.add_stream("stdin", &bytes[..]);
+    let streamed: BTreeMap<RunKey, Counts> =
+        scan.runs(now()).into_iter().map(|run| (run.key, run.counts)).collect();
+    assert_eq!(streamed, alone(&path, &bytes));
+}
