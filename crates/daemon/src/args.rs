@@ -4,12 +4,14 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use chrono::{DateTime, Utc};
 use clap::Parser;
 
 use crate::config::{Config, EXAMPLE};
 
 /// Follows the logs of coding agents and exports Prometheus metrics about their retries.
 #[derive(Debug, Clone, Parser)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag that a person may set")]
 #[command(
     name = "retryscoped",
     version,
@@ -58,10 +60,13 @@ pub struct Args {
     /// Write logs as JSON
     #[arg(long)]
     pub log_json: bool,
+    /// The time that counts as now, to compare with a report of the same files (RFC 3339)
+    #[arg(long, value_name = "TIME", hide = true)]
+    pub as_of: Option<DateTime<Utc>>,
 }
 
 /// Runs the daemon with these flags.
-pub fn main(args: Args) -> ExitCode {
+pub fn main(args: &Args) -> ExitCode {
     let mut stdout = std::io::stdout().lock();
     if args.example_config {
         drop(stdout.write_all(EXAMPLE.as_bytes()));
@@ -69,7 +74,7 @@ pub fn main(args: Args) -> ExitCode {
     }
     start_logs(args.log_json);
     let check_only = args.check_config;
-    let result = Config::from_args(&args).and_then(|config| {
+    let result = Config::from_args(args).and_then(|config| {
         if check_only {
             config.check()?;
             drop(writeln!(stdout, "the configuration is good"));

@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use chrono::TimeDelta;
-use retryscope_analysis::BudgetPolicy;
+use chrono::{DateTime, TimeDelta, Utc};
+use retryscope_analysis::{BudgetPolicy, DEFAULT_MAX_SERIES};
 use retryscope_scan::{Environment, default_roots};
 use serde::Deserialize;
 
@@ -44,6 +44,10 @@ pub struct Config {
     pub aliases: BTreeMap<String, String>,
     /// On a stop signal, read everything to its end before leaving.
     pub drain: bool,
+    /// The time that counts as now, in tests; `None` = the clock.
+    pub as_of: Option<DateTime<Utc>>,
+    /// Where these settings come from, to read them again.
+    pub args: Box<Args>,
 }
 
 /// How much of the past is counted.
@@ -111,12 +115,14 @@ impl Config {
             history: history.parse()?,
             rescan_ms: args.rescan_ms.or(file.rescan_ms).unwrap_or(2_000),
             poll: args.poll || file.poll.unwrap_or(false),
-            max_series: args.max_series.or(file.max_series).unwrap_or(2_000),
+            max_series: args.max_series.or(file.max_series).unwrap_or(DEFAULT_MAX_SERIES),
             budget,
             token: std::env::var("RETRYSCOPED_TOKEN").ok().or(file.token).filter(|token| !token.is_empty()),
             hosts: file.hosts.unwrap_or_default(),
             aliases: file.provider_aliases.unwrap_or_default(),
             drain: args.drain,
+            as_of: args.as_of,
+            args: Box::new(args.clone()),
         })
     }
 

@@ -79,6 +79,10 @@ pub trait Listener {
     fn opened(&mut self, id: u32, path: &Path, head: &[u8], before: Option<u32>) -> Interest;
     /// Takes a line of a file.
     fn line(&mut self, id: u32, line: Line<'_>);
+    /// Says whether what stands after the last line end is a whole line, so that no more can come that belongs to it.
+    fn is_whole_line(&self, _bytes: &[u8]) -> bool {
+        false
+    }
     /// Is told that a file of interest [`Interest::Whole`] is new or has changed.
     fn whole(&mut self, id: u32, path: &Path);
     /// Decides what another beginning, or another file in the same place, means: true = the source was rewritten and what
@@ -644,6 +648,7 @@ fn take(tracked: &mut Tracked, last: bool, listener: &mut dyn Listener) -> u64 {
     let Some(reader) = tracked.reader.as_mut() else { return 0 };
     let id = tracked.state.id;
     let mut lines = 0;
+    let mut last = last;
     loop {
         let next = if last { reader.next_line() } else { reader.next_complete_line() };
         match next {
@@ -651,13 +656,18 @@ fn take(tracked: &mut Tracked, last: bool, listener: &mut dyn Listener) -> u64 {
                 add_line(&mut tracked.state.checksum, line);
                 lines += 1;
                 listener.line(id, line);
+                continue;
             }
-            Ok(None) => break,
+            Ok(None) => {}
             Err(error) => {
                 listener.happened(id, Happening::Unreadable { message: error.to_string() });
                 break;
             }
         }
+        if last || !listener.is_whole_line(reader.partial_line()) {
+            break;
+        }
+        last = true;
     }
     reader.release();
     if lines > 0 {

@@ -110,6 +110,11 @@ impl<R: Read> LineReader<R> {
         self.end > self.start || self.shrink.is_some()
     }
 
+    /// Returns what stands after the last line end; empty for a line that is too long to keep.
+    pub fn partial_line(&self) -> &[u8] {
+        if self.shrink.is_some() { &[] } else { &self.buffer[self.start..self.end] }
+    }
+
     fn next(&mut self, take_last: bool) -> io::Result<Option<Line<'_>>> {
         let mut scanned = self.start;
         loop {
