@@ -16,11 +16,17 @@ fn bad_requests_get_clear_answers() {
     place.append("events.jsonl", &many("a", 0..3));
     let daemon = place.start();
     assert_eq!(daemon.get("/nothing").status, 404);
-    assert_eq!(daemon.get("/api/v1/runs/%00%ff").status, 404);
+    assert_eq!(daemon.get("/api/v1/runs/%00%ff").status, 400);
     assert_eq!(daemon.get("/api/v1/runs/../../etc/passwd").status, 404);
     assert_eq!(daemon.raw(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03").status, 400);
-    assert_eq!(daemon.raw(b"GET /metrics HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n").status, 421);
-    assert_eq!(daemon.raw(b"DELETE /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").status, 405);
+    assert_eq!(
+        daemon.raw(b"GET /metrics HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n").status,
+        421
+    );
+    assert_eq!(
+        daemon.raw(b"DELETE /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").status,
+        405
+    );
     let long = format!("GET /metrics HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "y".repeat(100_000));
     assert!((400..500).contains(&daemon.raw(long.as_bytes()).status));
     let protobuf = "content-type: application/x-protobuf\r\n";
@@ -28,7 +34,10 @@ fn bad_requests_get_clear_answers() {
         assert_eq!(daemon.post("/v1/logs", protobuf, body).status, 400);
         assert_eq!(daemon.post("/v1/traces", protobuf, body).status, 400);
     }
-    assert_eq!(daemon.post("/v1/logs", "content-type: application/json\r\n", b"{\"resourceLogs\":3}").status, 400);
+    assert_eq!(
+        daemon.post("/v1/logs", "content-type: application/json\r\n", b"{\"resourceLogs\":3}").status,
+        400
+    );
     assert_eq!(daemon.post("/v1/logs", "content-type: text/plain\r\n", b"x").status, 415);
     assert_eq!(daemon.post("/v1/events", "", b"not json").status, 400);
     assert_eq!(daemon.post("/v1/events", "content-encoding: gzip\r\n", b"not gzip").status, 400);
@@ -57,8 +66,7 @@ fn huge_bodies_are_refused_and_counted() {
 fn many_idle_connections_do_not_stop_it() {
     let place = Place::new();
     let daemon = place.start();
-    let mut idle: Vec<TcpStream> =
-        (0..300).filter_map(|_| TcpStream::connect(daemon.address).ok()).collect();
+    let mut idle: Vec<TcpStream> = (0..300).filter_map(|_| TcpStream::connect(daemon.address).ok()).collect();
     for stream in &mut idle {
         drop(stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: loc"));
     }
@@ -84,10 +92,14 @@ fn secrets_and_prompts_come_out_nowhere() {
         &format!("\"status\":401,\"message\":\"Incorrect API key provided: {secret} \\u001b[31m\",\"prompt\":\"PLANTED\""),
     );
     place.append("events.jsonl", &failed);
-    place.append("events.jsonl", &format!("{{\"type\":\"model.retry\",\"run_id\":\"b\",\"text\":\"PLANTED {secret}\n"));
+    place.append(
+        "events.jsonl",
+        &format!("{{\"type\":\"model.retry\",\"run_id\":\"b\",\"text\":\"PLANTED {secret}\n"),
+    );
     let daemon = place.start();
     daemon.counts(1);
-    let outputs = ["/metrics", "/api/v1/runs", "/api/v1/runs/a", "/api/v1/budget"].map(|path| daemon.get(path).body);
+    let outputs =
+        ["/metrics", "/api/v1/runs", "/api/v1/runs/a", "/api/v1/budget"].map(|path| daemon.get(path).body);
     assert!(outputs[2].contains("\"401\"") || outputs[2].contains("401"));
     for text in outputs.iter().chain([&daemon.logs()]) {
         assert!(!text.contains(secret) && !text.contains("PLANTED") && !text.contains('\u{1b}'), "{text}");

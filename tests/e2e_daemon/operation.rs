@@ -71,16 +71,24 @@ fn reload_takes_new_roots_and_budgets() {
         address = text.split("address=").nth(1).and_then(|t| t.split_whitespace().next()?.parse().ok());
         address.map(|_| ()).ok_or(text)
     });
-    let daemon = super::support::Daemon { address: address.unwrap(), log: log.clone(), child: {
-        // Taken over, so that it is stopped when the test ends.
-        child.try_wait().unwrap();
-        child
-    } };
+    let daemon = super::support::Daemon {
+        address: address.unwrap(),
+        log: log.clone(),
+        child: {
+            // Taken over, so that it is stopped when the test ends.
+            child.try_wait().unwrap();
+            child
+        },
+    };
     daemon.counts(3);
     write(&[&logs, other.path()], 0.25);
     daemon.signal("HUP");
     daemon.counts_and_stays(7);
-    assert!(daemon.metrics().contains("retryscope_retry_budget_limit_ratio{scope=\"global\",name=\"\",window=\"5m\"} 0.25"));
+    assert!(
+        daemon
+            .metrics()
+            .contains("retryscope_retry_budget_limit_ratio{scope=\"global\",name=\"\",window=\"5m\"} 0.25")
+    );
     fs::write(&file, "nonsense = 1").unwrap();
     daemon.signal("HUP");
     until("refused", || {
@@ -128,9 +136,15 @@ fn a_service_manager_is_told() {
 fn a_token_guards_all_but_metrics_and_health() {
     let place = Place::new();
     let file = place.folder.path().join("config.toml");
-    fs::write(&file, "token = \"secret\"\n[provider_aliases]\n\"llm.example.com\" = \"openai\"\nmine = \"anthropic\"\n").unwrap();
+    fs::write(
+        &file,
+        "token = \"secret\"\n[provider_aliases]\n\"llm.example.com\" = \"openai\"\nmine = \"anthropic\"\n",
+    )
+    .unwrap();
     let daemon = place.start_with(&["--config", file.to_str().unwrap()]);
-    for (path, status) in [("/metrics", 200), ("/-/ready", 200), ("/api/v1/runs", 401), ("/api/v1/budget", 401)] {
+    for (path, status) in
+        [("/metrics", 200), ("/-/ready", 200), ("/api/v1/runs", 401), ("/api/v1/budget", 401)]
+    {
         assert_eq!(daemon.get(path).status, status, "{path}");
     }
     assert_eq!(daemon.post("/v1/events", "", b"").status, 401);
@@ -192,5 +206,6 @@ fn history_can_be_left_out() {
     fs::File::options().append(true).open(place.log("old.jsonl")).unwrap().set_modified(old).unwrap();
     let daemon = place.start_with(&["--history", "30m"]);
     place.append("new.jsonl", &many("b", 0..2));
-    daemon.counts_and_stays(2);
+    place.append("old.jsonl", &many("a", 5..6));
+    daemon.counts_and_stays(3);
 }

@@ -93,7 +93,9 @@ fn increases_are_those_that_happened() {
     let port = free_port();
     let daemon = at_port(&place, port);
     let prometheus = Prometheus::scraping(port);
-    let increase = |metric: &str, labels: &str| format!("sum(max_over_time({metric}{{{labels}}}[1h]) - min_over_time({metric}{{{labels}}}[1h]))");
+    let increase = |metric: &str, labels: &str| {
+        format!("sum(max_over_time({metric}{{{labels}}}[1h]) - min_over_time({metric}{{{labels}}}[1h]))")
+    };
     prometheus.scrapes(3.0);
     // A backlog is no increase.
     assert_eq!(prometheus.ask(&increase("retryscope_logical_requests_total", "")), Some(0.0));
@@ -117,7 +119,10 @@ fn increases_are_those_that_happened() {
     daemon.counts(91);
     assert_eq!(prometheus.ask(&query), Some(1.0));
     assert_eq!(prometheus.ask("sum(resets(retryscope_logical_requests_total[1h]))"), Some(0.0));
-    assert_eq!(prometheus.ask("sum(increase(retryscope_logical_requests_total{arrival=\"live\"}[1h])) < bool 3"), Some(1.0));
+    assert_eq!(
+        prometheus.ask("sum(increase(retryscope_logical_requests_total{arrival=\"live\"}[1h])) < bool 3"),
+        Some(1.0)
+    );
 }
 
 #[test]
@@ -135,6 +140,7 @@ fn promtool_has_nothing_to_say() {
         .expect("promtool is not installed (see tests/tools)");
     child.stdin.take().unwrap().write_all(daemon.metrics().as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.trim().is_empty(), "{said}");
 }

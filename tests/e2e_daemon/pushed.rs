@@ -22,7 +22,10 @@ fn events_are_kept_before_they_are_acknowledged() {
     assert_eq!(daemon.post("/v1/events", "", body.as_bytes()).status, 200);
     let kept = fs::read_dir(place.state().join("received")).unwrap().next().unwrap().unwrap().path();
     assert_eq!(fs::read_to_string(kept).unwrap(), body);
-    assert_eq!(daemon.post("/v1/events", "content-encoding: gzip\r\n", &zipped(many("a", 7..9).as_bytes())).status, 200);
+    assert_eq!(
+        daemon.post("/v1/events", "content-encoding: gzip\r\n", &zipped(many("a", 7..9).as_bytes())).status,
+        200
+    );
     daemon.counts(9);
     daemon.crash();
     place.start().counts_and_stays(9);
@@ -52,7 +55,7 @@ fn exported() -> Vec<Value> {
         for line in fs::read_to_string(path).unwrap().lines() {
             let Ok(value) = serde_json::from_str::<Value>(line) else { continue };
             let body = value.get("body").filter(|b| b.is_object()).unwrap_or(&value);
-            if body.get("resourceLogs").is_some() {
+            if body.get("resourceSpans").is_some() {
                 bodies.push(body.clone());
             }
         }
@@ -75,7 +78,7 @@ fn otlp_in_json_and_in_protobuf_count_alike() {
                 ("application/json", body.to_string().into_bytes())
             };
             let headers = format!("content-type: {kind}\r\ncontent-encoding: gzip\r\n");
-            let answer = daemon.post("/v1/logs", &headers, &zipped(&bytes));
+            let answer = daemon.post("/v1/traces", &headers, &zipped(&bytes));
             assert_eq!(answer.status, 200, "{answer:?}");
         }
         super::support::until("counted", || match daemon.logical() {
@@ -84,8 +87,12 @@ fn otlp_in_json_and_in_protobuf_count_alike() {
         });
         let text = daemon.metrics();
         counted.push(
-            ["retryscope_upstream_requests_total", "retryscope_attempt_failures_total", "retryscope_retries_total"]
-                .map(|name| super::support::sum(&text, name, "")),
+            [
+                "retryscope_upstream_requests_total",
+                "retryscope_attempt_failures_total",
+                "retryscope_retries_total",
+            ]
+            .map(|name| super::support::sum(&text, name, "")),
         );
     }
     assert!(counted[0][0] > 1.5, "{counted:?}");
@@ -97,16 +104,19 @@ fn what_was_said_in_an_export_is_not_kept() {
     let place = Place::new();
     let daemon = place.start();
     let mut body = exported()[0].clone();
-    let attributes = body.pointer_mut("/resourceLogs/0/scopeLogs/0/logRecords/0/attributes").unwrap();
-    attributes.as_array_mut().unwrap().push(serde_json::json!({"key": "prompt", "value": {"stringValue": "PLANTED"}}));
-    let answer = daemon.post("/v1/logs", "content-type: application/json\r\n", body.to_string().as_bytes());
+    let attributes = body.pointer_mut("/resourceSpans/0/scopeSpans/0/spans/0/attributes").unwrap();
+    attributes
+        .as_array_mut()
+        .unwrap()
+        .push(serde_json::json!({"key": "prompt", "value": {"stringValue": "PLANTED"}}));
+    let answer = daemon.post("/v1/traces", "content-type: application/json\r\n", body.to_string().as_bytes());
     assert_eq!(answer.status, 200);
     for kept in fs::read_dir(place.state().join("received")).unwrap() {
         assert!(!fs::read_to_string(kept.unwrap().path()).unwrap().contains("PLANTED"));
     }
 }
 
-/// JSON exports of logs as protobuf, for the fields that the recordings hold.
+/// JSON exports of spans as protobuf, for the fields that the recordings hold.
 mod encode {
     use serde_json::Value;
 
@@ -159,23 +169,40 @@ mod encode {
 
     pub(super) fn export(body: &Value) -> Vec<u8> {
         let mut out = Vec::new();
-        for group in each(body, "resourceLogs") {
+        for group in each(body, "resourceSpans") {
             let mut resource = message(1, &attributes(1, &group["resource"]));
-            for scope in each(&group, "scopeLogs") {
+            for scope in each(&group, "scopeSpans") {
                 let name = scope.pointer("/scope/name").and_then(Value::as_str).unwrap_or_default();
                 let mut members = message(1, &message(1, name.as_bytes()));
-                for record in each(&scope, "logRecords") {
-                    let fields = [
-                        time(1, &record["timeUnixNano"]),
-                        time(11, &record["observedTimeUnixNano"]),
-                        attributes(6, &record),
-                    ];
-                    members.extend(message(2, &fields.concat()));
+                for span in each(&scope, "spans") {
+                    members.extend(message(2, &encoded(&span)));
                 }
                 resource.extend(message(2, &members));
             }
             out.extend(message(1, &resource));
         }
         out
+    }
+
+    fn encoded(span: &Value) -> Vec<u8> {
+        let mut fields = Vec::new();
+        for (number, name) in [(1, "traceId"), (2, "spanId"), (4, "parentSpanId")] {
+            let hex = span.get(name).and_then(Value::as_str).unwrap_or_default().as_bytes();
+            let digit = |byte: u8| char::from(byte).to_digit(16).unwrap() as u8;
+            let bytes: Vec<u8> = hex.chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect();
+            fields.extend(message(number, &bytes));
+        }
+        fields.extend(message(5, span["name"].as_str().unwrap().as_bytes()));
+        fields.extend(time(7, &span["startTimeUnixNano"]));
+        fields.extend(time(8, &span["endTimeUnixNano"]));
+        fields.extend(attributes(9, span));
+        for event in each(span, "events") {
+            let name = message(2, event["name"].as_str().unwrap().as_bytes());
+            fields.extend(message(
+                11,
+                &[time(1, &event["timeUnixNano"]), name, attributes(3, &event)].concat(),
+            ));
+        }
+        fields
     }
 }

@@ -84,7 +84,11 @@ fn session_files_do_not_count_again() {
     let place = Place::new();
     let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/claude-code");
     let run = |daemon: &super::support::Daemon| {
-        let names = ["retryscope_logical_requests_total", "retryscope_upstream_requests_total", "retryscope_revisions_total"];
+        let names = [
+            "retryscope_logical_requests_total",
+            "retryscope_upstream_requests_total",
+            "retryscope_revisions_total",
+        ];
         names.map(|name| daemon.sum_of(name, ""))
     };
     let daemon = super::support::Daemon::start(&fixtures, &place.state(), &[]);

@@ -22,7 +22,7 @@ fn recognize(_: &Path, head: &[u8]) -> Option<Recognized> {
     let begins = head.len() >= HEAD_LENGTH && !head.contains(&b'\n') && head.first() == Some(&b'{');
     let kind = |name: &&str| holds(head, &format!("\"type\":\"{name}\""));
     let looks =
-        looks || begins && holds(head, "\"run_id\"") && retryscope_events::Body::TYPES.iter().any(|name| kind(&name));
+        looks || begins && holds(head, "\"run_id\"") && retryscope_events::Body::TYPES.iter().any(kind);
     looks.then(|| Recognized {
         agent: None,
         view: View::EVENTS,

@@ -108,7 +108,7 @@ impl Sources {
             state.paths.insert(id, file.path.clone());
             self.touched.insert(file.id);
             match file.interest {
-                Interest::None => {}
+                Interest::None | Interest::Never | Interest::LinesFromEnd => {}
                 Interest::Lines if self.reopen(&file) => {}
                 Interest::Lines | Interest::Whole if !file.path.exists() => {}
                 Interest::Lines => {
@@ -226,12 +226,13 @@ impl Listener for Sources {
             self.decoders.insert(id, source);
             return Interest::Whole;
         }
-        if let Some(oldest) = self.oldest
-            && std::fs::metadata(path).and_then(|m| m.modified()).is_ok_and(|at| at < oldest)
-        {
-            return Interest::None;
-        }
         let Some(recognized) = recognize(path, head) else { return Interest::None };
+        let changed_at = std::fs::metadata(path).and_then(|m| m.modified());
+        let is_past = self.oldest.is_some_and(|oldest| changed_at.is_ok_and(|at| at < oldest));
+        // A session cannot be understood from its middle; a log of our own schema can.
+        if is_past && recognized.view != View::EVENTS {
+            return Interest::Never;
+        }
         let (interest, decoder) = match recognized.reading {
             Reading::Lines(mut decoder) => {
                 // A log that goes on in a new file goes on with what its decoder knew, unless it was begun anew already.
@@ -243,7 +244,8 @@ impl Listener for Sources {
                 if let Some(known) = known {
                     decoder.restore(&known);
                 }
-                (Interest::Lines, Decoder::Lines(decoder))
+                let interest = if is_past { Interest::LinesFromEnd } else { Interest::Lines };
+                (interest, Decoder::Lines(decoder))
             }
             Reading::Document(decoder) => (Interest::Whole, Decoder::Document(decoder)),
             Reading::Database(decoder) => (Interest::Whole, Decoder::Database(decoder)),

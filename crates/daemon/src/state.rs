@@ -64,7 +64,7 @@ pub(crate) struct State {
 /// Why the reading thread wakes.
 #[derive(Debug, Default)]
 pub(crate) struct Woken {
-    woken: bool,
+    due: bool,
     /// Paths that something was said to have happened to.
     pub(crate) changed: BTreeSet<PathBuf>,
     /// More happened than could be noted.
@@ -124,7 +124,7 @@ impl Shared {
     pub(crate) fn wake(&self, why: impl FnOnce(&mut Woken)) {
         let mut woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
         why(&mut woken);
-        woken.woken = true;
+        woken.due = true;
         self.wake.notify_all();
     }
 
@@ -133,7 +133,7 @@ impl Shared {
         let woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut woken, _) = self
             .wake
-            .wait_timeout_while(woken, most, |woken| !woken.woken)
+            .wait_timeout_while(woken, most, |woken| !woken.due)
             .unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *woken)
     }

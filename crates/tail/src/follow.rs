@@ -40,8 +40,12 @@ pub(crate) const HEAD: usize = 16 << 10;
 /// How a file is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Interest {
-    /// Not at all.
+    /// Not at all for now; asked again when there is more to tell it by.
     None,
+    /// Not at all, whatever comes.
+    Never,
+    /// What comes from now on, line by line.
+    LinesFromEnd,
     /// Line by line as it grows.
     Lines,
     /// As a whole, again after each change.
@@ -396,7 +400,7 @@ impl Follower {
     fn known(&mut self, id: u32, file: &Found, unknown: &mut Vec<Found>, listener: &mut dyn Listener) -> u64 {
         let Some(tracked) = self.files.get_mut(&id) else { return 0 };
         let now = stamp(&file.path, &file.metadata, tracked.state.interest);
-        if tracked.state.interest == Interest::None || tracked.state.seen == now {
+        if !matches!(tracked.state.interest, Interest::Lines | Interest::Whole) || tracked.state.seen == now {
             return 0;
         }
         let handle = match File::open(&file.path) {
@@ -585,10 +589,15 @@ impl Follower {
         if interest == Interest::None && head.len() < HEAD {
             return 0;
         }
-        let mut tracked = Tracked::new(FileState::new(id, file, identity, interest));
+        let kept = if interest == Interest::LinesFromEnd { Interest::Lines } else { interest };
+        let mut tracked = Tracked::new(FileState::new(id, file, identity, kept));
         let mut lines = 0;
         match interest {
-            Interest::None => {}
+            Interest::None | Interest::Never => {}
+            Interest::LinesFromEnd => {
+                tracked.reader = resume(handle, &tracked.state);
+                take(&mut tracked, false, &mut Deaf);
+            }
             Interest::Whole => listener.whole(id, &file.path),
             Interest::Lines => {
                 tracked.reader = resume(handle, &tracked.state);
@@ -679,6 +688,22 @@ fn take(tracked: &mut Tracked, last: bool, listener: &mut dyn Listener) -> u64 {
         tracked.state.tail = Tail::before(reader.input(), offset).unwrap_or_default();
     }
     lines
+}
+
+/// Hears nothing: for lines that are passed over.
+struct Deaf;
+
+impl Listener for Deaf {
+    fn opened(&mut self, _: u32, _: &Path, _: &[u8], _: Option<u32>) -> Interest {
+        Interest::None
+    }
+    fn line(&mut self, _: u32, _: Line<'_>) {}
+    fn whole(&mut self, _: u32, _: &Path) {}
+    fn replaced(&mut self, _: u32) -> bool {
+        false
+    }
+    fn reset(&mut self, _: u32) {}
+    fn happened(&mut self, _: u32, _: Happening) {}
 }
 
 fn resume(mut handle: File, state: &FileState) -> Option<LineReader<File>> {
