@@ -86,6 +86,9 @@ impl Pipeline {
         while self.scan() > 0 && !stop.load(Ordering::SeqCst) {}
         // What is there when the daemon starts is the past; what comes from now on is not.
         self.sources.oldest = None;
+        if self.config.as_of.is_none() {
+            forget(&self.shared);
+        }
         self.save();
         self.shared.lock().ready = true;
         info!(files = self.follower.len(), "backlog read");
