@@ -7,9 +7,12 @@
 mod claude_code;
 mod codex;
 mod json;
+mod opencode;
 mod otlp;
 mod own;
+mod pi;
 mod rivumi;
+mod say;
 mod sqlite;
 
 use std::path::Path;
@@ -97,7 +100,15 @@ pub trait DatabaseDecoder: Send {
 pub const HEAD_LENGTH: usize = 16 << 10;
 
 /// All adapters; those with the surest marks first.
-pub const ADAPTERS: &[Adapter] = &[claude_code::ADAPTER, codex::ADAPTER, rivumi::ADAPTER, own::ADAPTER];
+pub const ADAPTERS: &[Adapter] = &[
+    claude_code::ADAPTER,
+    codex::ADAPTER,
+    rivumi::ADAPTER,
+    opencode::ADAPTER,
+    pi::PI,
+    pi::OMP,
+    own::ADAPTER,
+];
 
 /// Recognizes a file by its path and its first [`HEAD_LENGTH`] bytes. Returns `None` for a file that no adapter reads.
 pub fn recognize(path: &Path, head: &[u8]) -> Option<Recognized> {

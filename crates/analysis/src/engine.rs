@@ -93,8 +93,8 @@ pub struct SavedView {
     view: ViewOfRun,
 }
 
-/// Sources of our own schema continue each other (a rotated file goes on in the next); any other source is a view of its
-/// own.
+/// Sources of our own schema continue each other (a rotated file goes on in the next), and files of one object each are
+/// one view together; any other source is a view of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct SourceKey {
     kind: View,
@@ -250,7 +250,7 @@ impl Engine {
             self.last.insert(source, key.clone());
         }
         let views = self.runs.entry(key).or_default();
-        let shared = kind == View::EVENTS;
+        let shared = kind == View::EVENTS || kind == View::OBJECTS;
         if shared && let Some(known) = views.keys().find(|k| k.kind == kind).copied() {
             return views.entry(known).or_default();
         }

@@ -109,12 +109,12 @@ fn policy_view(agent: &str, kind: View) -> Option<&'static str> {
         ("rivumi", View::EVENTS) => "events",
         ("codex", View::STDOUT) => "exec-json",
         ("codex", View::TRACE) => "rollout-trace",
-        ("opencode", View::DATABASE) => "database",
+        ("opencode" | "omp", View::LOG) => "log",
+        ("opencode", View::DATABASE | View::OBJECTS) => "database",
         ("opencode", View::STDOUT) => "json",
         ("opencode", View::TRACE) => "sse",
         ("pi" | "omp", View::SESSION) => "session",
         ("pi" | "omp", View::STDOUT) => "json-stream",
-        ("opencode" | "omp", View::LOG) => "log",
         _ => return None,
     })
 }

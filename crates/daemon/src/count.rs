@@ -16,6 +16,9 @@ use crate::state::{BudgetKey, Shared, State};
 const KEPT_RUNS: usize = 1_000;
 const KEPT_REQUESTS: usize = 10_000;
 
+/// A run is not looked at again for its silence alone before this.
+const MAY_BE_OVER: TimeDelta = TimeDelta::minutes(5);
+
 /// A run without an end is taken for over when it has been quiet for this long.
 const QUIET: TimeDelta = TimeDelta::hours(1);
 
@@ -39,13 +42,16 @@ pub(crate) fn count(shared: &Shared, dirty: &BTreeSet<RunKey>) {
     spend(shared);
 }
 
-/// Looks again at runs that were going on: time alone may end them.
+/// Looks again at runs that were going on and have become quiet: time alone may end them.
 pub(crate) fn look_at_running(shared: &Shared) {
+    let now = shared.now();
     let running: BTreeSet<RunKey> = {
         let state = shared.lock();
-        state.gauges.iter().filter(|(_, gauges)| gauges.is_running).map(|(key, _)| key.clone()).collect()
+        let quiet = state.gauges.iter().filter(|(_, gauges)| {
+            gauges.is_running && gauges.last_at.is_none_or(|at| now - at >= MAY_BE_OVER)
+        });
+        quiet.map(|(key, _)| key.clone()).collect()
     };
-    let now = shared.now();
     for key in running {
         let mut state = shared.lock();
         let State { engine, totals, states, gauges, .. } = &mut *state;

@@ -115,6 +115,15 @@ pub enum Mark {
     },
     /// The last records of this source before the process ended may be missing.
     TailMayBeLost,
+    /// Nothing that happened in the open turn up to the time of this mark is missing in this source.
+    ToldUntil,
+    /// The last attempt of the request had been sent by the time of this mark, as its output or its end shows.
+    SentBy {
+        /// The logical request.
+        request_id: String,
+    },
+    /// The run moved to another candidate (a key, for example) in a place that no log of attempts shows.
+    FallbacksHidden,
     /// This source has no records of how turns end: where another source says that a turn ended, this one has said
     /// everything of it.
     EndsElsewhere,

@@ -79,6 +79,8 @@ impl View {
     pub const OTLP_TRACES: View = View("otlp-traces");
     /// Sessions and messages in a database.
     pub const DATABASE: View = View("database");
+    /// Small files, one object each, that together tell what a session file would.
+    pub const OBJECTS: View = View("objects");
     /// Log lines in a database.
     pub const LOGS_DB: View = View("logs-db");
     /// Turns and their states in a database.

@@ -18,6 +18,8 @@ pub struct RunGauges {
     version: Option<Arc<str>>,
     /// Whether it was running when it was last looked at.
     pub is_running: bool,
+    /// When something last happened in it.
+    pub last_at: Option<DateTime<Utc>>,
     /// Whether its last turn has ended.
     pub is_over: bool,
     /// Logical requests, as a measure of the memory it takes.
@@ -56,6 +58,7 @@ impl RunGauges {
             agent: run.key.agent.clone(),
             version: run.facts.agent_version.as_deref().map(Arc::from),
             is_running: run.outcome == RunOutcome::Running,
+            last_at: run.ended_at,
             is_over: matches!(
                 run.outcome,
                 RunOutcome::Succeeded | RunOutcome::Failed | RunOutcome::Cancelled

@@ -1,0 +1,308 @@
+//! `opencode.db`, 1.2 to 1.18: tables `session`, `message` and `part`.
+//!
+//! Read by time of change, so that asking again gives what is new; a message that has not changed in what matters is not
+//! said twice. Of the parts only the kinds are read, never their content.
+
+use std::collections::{HashMap, VecDeque};
+
+use chrono::{DateTime, Utc};
+use retryscope_events::Source;
+use retryscope_record::{Facts, GapKind, Mark, Place, RunKey, Shown, Sink};
+use rusqlite::{Connection, OptionalExtension};
+
+use super::AGENT;
+use super::message::{Assistant, Steps};
+use crate::DatabaseDecoder;
+use crate::json::Object;
+use crate::say::Say;
+
+/// Messages whose state is remembered; older ones do not change any more.
+const SEEN_LIMIT: usize = 8192;
+
+/// Parts that bear on attempts are small; a larger one holds content.
+const PART_LIMIT: i64 = 4096;
+
+#[derive(Default)]
+pub(super) struct Database {
+    /// Latest change that has been read.
+    changed: i64,
+    /// Message id to what was last said of it.
+    seen: HashMap<String, State>,
+    order: VecDeque<String>,
+    session: Option<RunKey>,
+    /// Turn of the user messages that the program wrote itself: they go on with the one before.
+    turns: HashMap<String, String>,
+    turn: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct State {
+    steps: Steps,
+    completed: Option<DateTime<Utc>>,
+    finish: Option<String>,
+    failed: bool,
+}
+
+impl DatabaseDecoder for Database {
+    fn rows(&mut self, database: &Connection, sink: &mut dyn Sink) -> rusqlite::Result<()> {
+        // Empty until the first start is over.
+        let known =
+            "select count(*) from sqlite_master where type='table' and name in ('session','message','part')";
+        if database.query_row(known, [], |row| row.get::<_, i64>(0))? < 3 {
+            return Ok(());
+        }
+        let mut list = database
+            .prepare("select rowid, time_updated from message where time_updated >= ?1 order by session_id, time_created, id")?;
+        let list: Vec<(i64, i64)> = list
+            .query_map([self.changed], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .filter_map(Result::ok)
+            .collect();
+        let mut one = database.prepare("select id, session_id, data from message where rowid = ?1")?;
+        // Sessions come one after another, each from its beginning; a later call may start in the middle of one.
+        self.session = None;
+        let mut latest = self.changed;
+        for (rowid, changed) in list {
+            latest = latest.max(changed);
+            let row = one.query_row([rowid], |row| {
+                Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
+            });
+            let Some((id, session, data)) = row.optional().unwrap_or(None) else {
+                sink.gap(Place::Row(rowid), GapKind::IncompleteRecord);
+                continue;
+            };
+            let Some(info) = Object::parse(data.as_bytes()) else {
+                sink.gap(Place::Row(rowid), GapKind::InvalidJson);
+                continue;
+            };
+            self.message(database, Place::Row(rowid), &id, &session, &info, sink)?;
+        }
+        self.changed = latest;
+        Ok(())
+    }
+}
+
+impl Database {
+    fn message(
+        &mut self,
+        database: &Connection,
+        place: Place,
+        id: &str,
+        session: &str,
+        info: &Object<'_>,
+        sink: &mut dyn Sink,
+    ) -> rusqlite::Result<()> {
+        let role = info.str("role");
+        let user = role.as_deref() == Some("user");
+        let mut state = State {
+            steps: Steps::default(),
+            completed: info.object("time").and_then(|time| time.time("completed")),
+            finish: info.string("finish"),
+            failed: info.raw("error").is_some(),
+        };
+        if role.as_deref() == Some("assistant") {
+            state.steps = steps(database, id)?;
+        }
+        if self.seen.get(id) == Some(&state) {
+            return Ok(());
+        }
+        let run = RunKey::new(AGENT, session);
+        if self.session.as_ref() != Some(&run) {
+            self.enter(database, &run, place, sink)?;
+        }
+        self.remember(id, state.clone());
+        let at = info.object("time").and_then(|time| time.time("created"));
+        let mut say = Say { run, place, at, turn: None, step: None, sink };
+        if user {
+            let goes_on = self.turn.is_some() && is_own_prompt(database, id)?;
+            let turn = self.turn.clone().filter(|_| goes_on).unwrap_or_else(|| id.to_owned());
+            if self.turns.len() >= SEEN_LIMIT {
+                self.turns.clear();
+            }
+            self.turns.insert(id.to_owned(), turn.clone());
+            if self.turn.as_ref() != Some(&turn) {
+                say.mark(Mark::TurnStarted { turn: Some(turn.clone()) });
+            }
+            self.turn = Some(turn);
+            if let Some(model) = info.object("model") {
+                let (provider, model) = (model.string("providerID"), model.string("modelID"));
+                say.mark(Mark::Facts(Facts { provider, model, ..Facts::default() }));
+            }
+        } else if role.as_deref() == Some("assistant") {
+            let mut assistant = Assistant::parse(id, info);
+            if let Some(turn) = assistant.turn.as_ref().and_then(|parent| self.turns.get(parent)) {
+                assistant.turn = Some(turn.clone());
+            }
+            assistant.say(state.steps, &mut say);
+        }
+        Ok(())
+    }
+
+    fn enter(
+        &mut self,
+        database: &Connection,
+        run: &RunKey,
+        place: Place,
+        sink: &mut dyn Sink,
+    ) -> rusqlite::Result<()> {
+        self.session = Some(run.clone());
+        self.turn = None;
+        let mut session =
+            database.prepare("select version, parent_id, directory from session where id = ?1")?;
+        let facts = session
+            .query_row([&*run.id], |row| {
+                Ok(Facts {
+                    agent_version: row.get(0).ok(),
+                    parent_run_id: row.get(1).ok().flatten(),
+                    directory: row.get(2).ok(),
+                    ..Facts::default()
+                })
+            })
+            .optional()?;
+        let mut say = Say { run: run.clone(), place, at: None, turn: None, step: None, sink };
+        if let Some(facts) = facts {
+            say.mark(Mark::Facts(facts));
+        }
+        shows(Shown::All, &mut say);
+        Ok(())
+    }
+
+    fn remember(&mut self, id: &str, state: State) {
+        if self.seen.insert(id.to_owned(), state).is_none() {
+            self.order.push_back(id.to_owned());
+            if self.order.len() > SEEN_LIMIT
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.seen.remove(&oldest);
+            }
+        }
+    }
+}
+
+/// What stored messages show: how each request ended, and no attempt.
+pub(super) fn shows(requests: Shown, say: &mut Say<'_>) {
+    let because = "opencode stores no retry: a request that was repeated looks like one that was not";
+    say.mark(Mark::Shows { source: Source::Foreground, requests, attempts: Shown::None, because });
+    let because = "the title request is not stored";
+    say.mark(Mark::Shows {
+        source: Source::Background,
+        requests: Shown::None,
+        attempts: Shown::None,
+        because,
+    });
+}
+
+fn steps(database: &Connection, message: &str) -> rusqlite::Result<Steps> {
+    let mut kinds = database.prepare(
+        "select json_extract(data, '$.type'), count(*), max(time_created) from part
+         where message_id = ?1 and octet_length(data) < ?2 and json_valid(data) group by 1",
+    )?;
+    let mut steps = Steps::default();
+    let mut rows = kinds.query(rusqlite::params![message, PART_LIMIT])?;
+    while let Some(row) = rows.next()? {
+        let Ok(kind) = row.get::<_, String>(0) else { continue };
+        let count = u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0);
+        match kind.as_str() {
+            "step-start" => {
+                steps.started = count;
+                steps.last_started = row.get(2).ok().and_then(DateTime::from_timestamp_millis);
+            }
+            "step-finish" => steps.finished = count,
+            _ => {}
+        }
+    }
+    Ok(steps)
+}
+
+/// Returns whether the program wrote a user message itself: for a compaction, or to go on after one.
+fn is_own_prompt(database: &Connection, message: &str) -> rusqlite::Result<bool> {
+    let mut parts = database.prepare(
+        "select coalesce(sum(json_extract(data, '$.type') = 'compaction' and coalesce(json_extract(data, '$.auto'), 0) = 1), 0),
+                coalesce(sum(json_extract(data, '$.synthetic') = 1), 0),
+                count(*)
+         from part where message_id = ?1 and octet_length(data) < ?2 and json_valid(data)",
+    )?;
+    let (compaction, synthetic, all): (i64, i64, i64) = parts
+        .query_row(rusqlite::params![message, PART_LIMIT], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })?;
+    Ok(compaction > 0 || all > 0 && synthetic == all)
+}
+
+#[cfg(test)]
+mod tests {
+    use retryscope_record::{Collected, Item};
+
+    use super::*;
+
+    fn database() -> Connection {
+        let database = Connection::open_in_memory().unwrap();
+        database
+            .execute_batch(
+                "create table session(id text primary key, version, parent_id, directory);
+                 create table message(id text primary key, session_id, time_created, time_updated, data);
+                 create table part(id text primary key, message_id, session_id, time_created, time_updated, data);
+                 insert into session values ('ses_1', '1.18.33', 'ses_0', '/w');
+                 insert into message values ('msg_1', 'ses_1', 1, 1, '{\"role\":\"user\",\"time\":{\"created\":1795985483000}}');
+                 insert into message values ('msg_2', 'ses_1', 2, 2, '{\"role\":\"assistant\",\"parentID\":\"msg_1\",\"time\":{\"created\":1795985483029}}');
+                 insert into part values ('prt_1', 'msg_2', 'ses_1', 1, 1, '{\"type\":\"step-start\"}');
+                 insert into part values ('prt_2', 'msg_2', 'ses_1', 1, 1, 'no json');",
+            )
+            .unwrap();
+        database
+    }
+
+    fn events(collected: &Collected) -> Vec<&str> {
+        collected
+            .items
+            .iter()
+            .filter_map(|(_, item)| if let Item::Event(e, _) = item { Some(e.body.kind()) } else { None })
+            .collect()
+    }
+
+    #[test]
+    fn asking_again_gives_only_what_changed() {
+        let database = database();
+        let mut decoder = Database::default();
+        let mut sink = Collected::default();
+        decoder.rows(&database, &mut sink).unwrap();
+        assert_eq!(events(&sink), ["model.request", "model.attempt"]);
+        let mut sink = Collected::default();
+        decoder.rows(&database, &mut sink).unwrap();
+        assert!(sink.items.is_empty());
+        database
+            .execute_batch(
+                "update message set time_updated = 3, data = json_set(data, '$.finish', 'stop', '$.time.completed', 1795985483900)
+                 where id = 'msg_2'",
+            )
+            .unwrap();
+        decoder.rows(&database, &mut sink).unwrap();
+        assert_eq!(events(&sink).last(), Some(&"model.response"));
+    }
+
+    #[test]
+    fn a_prompt_for_a_compaction_goes_on_with_the_turn() {
+        let database = database();
+        database
+            .execute_batch(
+                "insert into message values ('msg_3', 'ses_1', 3, 3, '{\"role\":\"user\"}');
+                 insert into part values ('prt_3', 'msg_3', 'ses_1', 3, 3, '{\"type\":\"compaction\",\"auto\":true}');
+                 insert into message values ('msg_4', 'ses_1', 4, 4, '{\"role\":\"assistant\",\"parentID\":\"msg_3\"}');",
+            )
+            .unwrap();
+        let mut sink = Collected::default();
+        Database::default().rows(&database, &mut sink).unwrap();
+        let turns: Vec<_> = sink
+            .items
+            .iter()
+            .filter_map(|(_, item)| if let Item::Event(e, _) = item { e.turn.as_deref() } else { None })
+            .collect();
+        assert!(turns.len() == 4 && turns.iter().all(|turn| *turn == "msg_1"), "{turns:?}");
+    }
+
+    #[test]
+    fn a_database_without_the_tables_says_nothing() {
+        let mut sink = Collected::default();
+        Database::default().rows(&Connection::open_in_memory().unwrap(), &mut sink).unwrap();
+        assert!(sink.items.is_empty() && sink.gaps.is_empty());
+    }
+}

@@ -1,0 +1,240 @@
+//! One assistant message: an attempt of the session loop, as both programs write it.
+//!
+//! pi has only a text for an error, whose first three digits are the status; omp has the status, and a set of class bits.
+//! The answer itself is model output and never looked at.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use retryscope_events::{Candidate, Usage};
+use retryscope_record::RawFailure;
+
+use super::Profile;
+use crate::json::Object;
+
+/// How a message ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// With an answer; whether a tool call follows.
+    Answered {
+        goes_on: bool,
+    },
+    Failed,
+    Aborted,
+}
+
+/// What matters of an assistant message.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// Start of the (last) request in ms: with the provider the same in every log.
+    pub(super) stamp: u64,
+    pub(super) stop: Stop,
+    pub(super) reason: String,
+    pub(super) api: Option<String>,
+    pub(super) candidate: Candidate,
+    pub(super) started_at: Option<DateTime<Utc>>,
+    pub(super) ended_at: Option<DateTime<Utc>>,
+    pub(super) duration_ms: Option<u64>,
+    pub(super) status: Option<u16>,
+    pub(super) message: Option<String>,
+    pub(super) body: Option<String>,
+    pub(super) class: Option<&'static str>,
+    pub(super) retry_after_ms: Option<u64>,
+    /// Whether the program itself says that it gave up.
+    pub(super) is_final: bool,
+    pub(super) is_empty: bool,
+    pub(super) has_duration_field: bool,
+    pub(super) usage: Option<Usage>,
+}
+
+impl Answer {
+    /// Reads an assistant message; `None` for one that is still streaming or lacks what an attempt needs.
+    pub(super) fn parse(message: &Object<'_>) -> Option<Self> {
+        let reason = message.string("stopReason")?;
+        let stop = match reason.as_str() {
+            "pending" => return None,
+            "error" => Stop::Failed,
+            "aborted" => Stop::Aborted,
+            other => Stop::Answered { goes_on: matches!(other, "toolUse" | "deferred") },
+        };
+        let stamp = message.u64("timestamp")?;
+        let started_at = message.time("timestamp");
+        let duration_ms = message.u64("durationMs").or_else(|| message.u64("duration"));
+        let after =
+            |ms: u64| started_at.map(|at| at + TimeDelta::milliseconds(ms.min(1 << 40).cast_signed()));
+        let ended_at = message.time("completedAt").or_else(|| after(duration_ms?));
+        let text = message.string("errorMessage");
+        let (text, is_final) = match text {
+            Some(text) => {
+                let (text, is_final) = without_budget(&text);
+                (Some(without_paths(text)), is_final)
+            }
+            None => (None, false),
+        };
+        let status = message.status("errorStatus").or_else(|| status_in(text.as_deref()?));
+        let body = text.as_deref().and_then(body_in).map(str::to_owned);
+        Some(Self {
+            stamp,
+            stop,
+            reason,
+            api: message.string("api").filter(|api| !api.is_empty()),
+            candidate: Candidate {
+                provider: message.string("provider"),
+                model: message.string("model"),
+                ..Candidate::default()
+            },
+            started_at,
+            ended_at,
+            duration_ms,
+            status,
+            retry_after_ms: text.as_deref().and_then(retry_after_in),
+            message: text,
+            body,
+            class: message.u64("errorId").and_then(class_of_bits),
+            is_final,
+            is_empty: message.length("content") == Some(0),
+            has_duration_field: message.raw("durationMs").is_some(),
+            usage: message.object("usage").map(|usage| usage_of(&usage)),
+        })
+    }
+
+    /// Returns the error text of a record that has one, and the wait inside it.
+    pub(super) fn error_text(record: &Object<'_>) -> (Option<String>, Option<u64>) {
+        let Some(text) = record.string("errorMessage") else { return (None, None) };
+        let text = without_paths(without_budget(&text).0);
+        let wait = retry_after_in(&text);
+        (Some(text), wait)
+    }
+
+    /// What only serves to classify the failure.
+    pub(super) fn raw(&self) -> Option<RawFailure> {
+        let body = self.body.clone()?;
+        Some(RawFailure { headers: Vec::new(), body: Some(body) })
+    }
+
+    /// Whether the time that passed is too short for a layer below to have repeated anything; `waited_ms` is what passed
+    /// between the step before and the start that the message names.
+    pub(super) fn excludes_hidden(
+        &self,
+        profile: Profile,
+        waited_ms: Option<u64>,
+        took_ms: Option<u64>,
+    ) -> bool {
+        // Smallest first wait of the loops below, by interface: 0.5 s, less a quarter where it is spread.
+        let (smallest_ms, starts_late) = match (profile, self.api.as_deref()) {
+            (Profile::Pi, _) | (Profile::Omp, Some("anthropic-messages")) => (375, false),
+            (Profile::Omp, Some("openai-responses")) => (500, false),
+            // The first of its two bursts is over before the message's own clock starts.
+            (Profile::Omp, Some("openai-completions" | "azure-openai-responses")) => (500, true),
+            _ => return false,
+        };
+        let took = self.duration_ms.or(took_ms);
+        let total = match (took, waited_ms, starts_late) {
+            (Some(took), _, false) => took,
+            (Some(took), Some(waited), true) => took.saturating_add(waited),
+            _ => return false,
+        };
+        total < smallest_ms
+    }
+}
+
+/// Takes the words away that omp puts before the error that used its retries up.
+fn without_budget(text: &str) -> (&str, bool) {
+    let Some(rest) = text.strip_prefix("Retry budget exhausted after ") else { return (text, false) };
+    (rest.split_once(": ").map_or(text, |(_, error)| error), true)
+}
+
+/// Leaves out the lines that name a dump of the whole request.
+fn without_paths(text: &str) -> String {
+    text.lines()
+        .filter(|line| !line.trim_start().starts_with("raw-http-request="))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// The status that an error text begins with.
+pub(super) fn status_in(text: &str) -> Option<u16> {
+    let digits = text.get(..3).filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))?;
+    let ends = text.as_bytes().get(3).is_none_or(|b| matches!(b, b':' | b' '));
+    digits.parse().ok().filter(|status| ends && (100..600).contains(status))
+}
+
+/// The body that follows the status, where it is JSON.
+fn body_in(text: &str) -> Option<&str> {
+    status_in(text)?;
+    let rest = text.get(3..)?.trim_start_matches([':', ' ']);
+    rest.starts_with('{').then_some(rest)
+}
+
+/// omp appends the wait that the server stated.
+fn retry_after_in(text: &str) -> Option<u64> {
+    let (_, rest) = text.split_once("retry-after-ms=")?;
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).take(15).collect();
+    digits.parse().ok()
+}
+
+/// omp's class bits, where they say more than status and text.
+fn class_of_bits(id: u64) -> Option<&'static str> {
+    if id & 0x1000 == 0 {
+        return None;
+    }
+    match id {
+        id if id & 0x0080_0000 != 0 => Some("too_large"),
+        id if id & 0x0100_0000 != 0 => Some("auth"),
+        id if id & 0x8000 != 0 => Some("content"),
+        _ => None,
+    }
+}
+
+pub(super) fn usage_of(usage: &Object<'_>) -> Usage {
+    Usage {
+        input_tokens: usage.u64("input"),
+        output_tokens: usage.u64("output"),
+        cached_input_tokens: usage.u64("cacheRead"),
+        reasoning_tokens: usage.u64("reasoning"),
+        cost_usd: usage.object("cost").and_then(|cost| cost.f64("total")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(text: &str) -> Option<Answer> {
+        Answer::parse(&Object::parse(text.as_bytes())?)
+    }
+
+    #[test]
+    fn the_status_is_read_from_pis_text_and_from_omps_field() {
+        let pi = answer(r#"{"stopReason":"error","timestamp":1795985281229,"errorMessage":"529: {\"a\":1}","durationMs":7}"#).unwrap();
+        assert_eq!((pi.status, pi.body.as_deref(), pi.stop), (Some(529), Some("{\"a\":1}"), Stop::Failed));
+        let omp = answer(
+            r#"{"stopReason":"error","timestamp":1795985281229,"errorStatus":429,"errorId":8392704,
+               "errorMessage":"Retry budget exhausted after 2 retries: slow down retry-after-ms=600000\nraw-http-request=/x"}"#,
+        )
+        .unwrap();
+        assert_eq!((omp.status, omp.retry_after_ms, omp.is_final), (Some(429), Some(600_000), true));
+        assert_eq!(omp.message.as_deref(), Some("slow down retry-after-ms=600000"));
+        assert_eq!(omp.class, Some("too_large"));
+    }
+
+    #[test]
+    fn a_number_that_is_no_status_stays_text() {
+        assert_eq!(status_in("5000 tokens"), None);
+        assert_eq!(status_in("999 x"), None);
+        assert_eq!(status_in("503"), Some(503));
+        assert_eq!(status_in("é 503"), None);
+    }
+
+    #[test]
+    fn only_what_is_shorter_than_the_first_wait_excludes_a_repeat() {
+        let ok = |duration: u64| {
+            let text = format!(
+                r#"{{"stopReason":"stop","timestamp":1795985281229,"api":"openai-completions","duration":{duration}}}"#
+            );
+            answer(&text).unwrap()
+        };
+        assert!(ok(100).excludes_hidden(Profile::Omp, Some(200), None));
+        assert!(!ok(100).excludes_hidden(Profile::Omp, Some(15_600), None));
+        assert!(!ok(100).excludes_hidden(Profile::Omp, None, None));
+        assert!(!ok(400).excludes_hidden(Profile::Pi, Some(1), None));
+    }
+}

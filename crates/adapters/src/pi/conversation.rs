@@ -1,0 +1,386 @@
+//! From the messages of a conversation to statements: turns, logical requests, attempts, ends.
+//!
+//! A logical request is the run of assistant messages between two advances of the context (a prompt or tool results), up
+//! to the first one that is no error. Not for: reading files or streams (they call this), or what lies below the session
+//! loop.
+
+use std::collections::VecDeque;
+
+use chrono::{DateTime, Utc};
+use retryscope_events::{
+    AttemptOutcome, Layer, ModelAttempt, ModelFailed, ModelRequest, ModelResponse, ModelRetry, Sent, Source,
+};
+use retryscope_record::{Facts, Mark, Shown, TurnOutcome};
+
+use super::Profile;
+use super::answer::{Answer, Stop};
+use crate::say::Say;
+
+/// Attempts that are remembered to drop repeats.
+const SEEN_LIMIT: usize = 256;
+
+/// Attempts of the session loop before 0.87 if its setting is the default one.
+const USUAL_ATTEMPTS: u64 = 4;
+
+pub(super) struct Conversation {
+    profile: Profile,
+    /// Id of the open turn, and the stamp that requests are named after: the same in all logs of the session.
+    turn: Option<String>,
+    stamp: u64,
+    requests: u64,
+    open: Option<Open>,
+    seen: VecDeque<(u64, Option<String>)>,
+    /// End of what came before the next attempt.
+    before: Option<DateTime<Utc>>,
+    /// The program writes down that it will repeat, so that silence means that it will not.
+    announces: bool,
+    generation: Option<&'static str>,
+    api: Option<String>,
+    shown: bool,
+}
+
+/// The logical request that has no answer yet.
+struct Open {
+    id: String,
+    attempts: u64,
+    phase: Phase,
+    /// The error heals by itself, or may: the loop would repeat it.
+    may_heal: bool,
+    /// Its end has been said; an attempt that comes all the same takes that back.
+    said_over: bool,
+    message: Option<String>,
+}
+
+/// Where the open request stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// An attempt may be on its way, or somebody cancelled.
+    Quiet,
+    /// The last attempt failed, and nothing has been said about another one.
+    Failed,
+    /// It failed, and another one has been announced and not been seen.
+    Planned,
+}
+
+impl Open {
+    fn failed(&self) -> bool {
+        self.phase != Phase::Quiet
+    }
+}
+
+impl Conversation {
+    pub(super) fn new(profile: Profile) -> Self {
+        Self {
+            profile,
+            turn: None,
+            stamp: 0,
+            requests: 0,
+            open: None,
+            seen: VecDeque::new(),
+            before: None,
+            announces: false,
+            generation: None,
+            api: None,
+            shown: false,
+        }
+    }
+
+    /// Says once what the log shows.
+    fn show(&mut self, say: &mut Say<'_>) {
+        if self.shown {
+            return;
+        }
+        self.shown = true;
+        let (attempts, because) = match self.profile {
+            Profile::Pi | Profile::Omp => {
+                (Shown::All, "the log shows each attempt of the session loop, and nothing of what lies below")
+            }
+            Profile::OpenClaw => (
+                Shown::Some,
+                "the log shows each attempt of the loop inside, and nothing of what lies around and below",
+            ),
+        };
+        say.mark(Mark::Shows { source: Source::Foreground, requests: Shown::All, attempts, because });
+        let because = "the log has no full record of compaction and other side calls";
+        say.mark(Mark::Shows {
+            source: Source::Background,
+            requests: Shown::None,
+            attempts: Shown::None,
+            because,
+        });
+    }
+
+    /// A system message: only the newer generation writes it, and that one announces its repeats.
+    pub(super) fn system(&mut self, say: &mut Say<'_>) {
+        self.announces = true;
+        self.note_generation("1.0", say);
+    }
+
+    fn note_generation(&mut self, version: &'static str, say: &mut Say<'_>) {
+        // A newer program may go on with an older session; what it writes from then on holds.
+        if self.profile == Profile::Pi && self.generation != Some(version) && self.generation != Some("1.0") {
+            self.generation = Some(version);
+            say.mark(Mark::Facts(Facts { policy_version: Some(version.to_owned()), ..Facts::default() }));
+        }
+    }
+
+    /// A prompt. `id` is the entry's own id, where the log has one.
+    pub(super) fn user(&mut self, id: Option<String>, stamp: Option<u64>, say: &mut Say<'_>) {
+        self.show(say);
+        self.give_up(say);
+        let anchor = stamp.map(|stamp| format!("t{stamp}"));
+        self.turn = id.or_else(|| anchor.clone());
+        self.stamp = stamp.unwrap_or(self.stamp + 1);
+        self.requests = 0;
+        self.before = stamp.and_then(|ms| DateTime::from_timestamp_millis(i64::try_from(ms).ok()?));
+        say.turn.clone_from(&self.turn);
+        say.mark(Mark::TurnStarted { turn: self.turn.clone() });
+        if let Some(anchor) = anchor {
+            say.mark(Mark::Anchor(anchor));
+        }
+    }
+
+    /// Tool results, or words that the program itself put in: the next answer is another request.
+    pub(super) fn advance(&mut self, at: Option<DateTime<Utc>>, say: &mut Say<'_>) {
+        if self.open.as_ref().is_some_and(Open::failed) {
+            self.close_failed(say);
+        }
+        self.before = at;
+    }
+
+    /// An assistant message, written at `appended`.
+    pub(super) fn answer(&mut self, answer: &Answer, appended: Option<DateTime<Utc>>, say: &mut Say<'_>) {
+        let key = (answer.stamp, answer.candidate.provider.clone());
+        if self.seen.contains(&key) {
+            return;
+        }
+        if self.seen.len() == SEEN_LIMIT {
+            self.seen.pop_front();
+        }
+        self.seen.push_back(key);
+        self.show(say);
+        self.note_generation(if answer.has_duration_field { "1.0" } else { "0.73" }, say);
+        let cancelled_before_it_began = answer.stop == Stop::Aborted
+            && answer.message.as_deref().is_some_and(|m| m.starts_with("Retry cancelled"));
+        say.turn.clone_from(&self.turn);
+        if !cancelled_before_it_began {
+            self.attempt(answer, appended, say);
+        }
+        match answer.stop {
+            Stop::Answered { goes_on } => self.answered(answer, goes_on, say),
+            Stop::Failed => {
+                let status = answer.status.unwrap_or(0);
+                if let Some(open) = &mut self.open {
+                    open.phase = Phase::Failed;
+                    open.may_heal = !(400..500).contains(&status) || matches!(status, 408 | 409 | 429);
+                    open.message.clone_from(&answer.message);
+                }
+                if answer.is_final {
+                    self.fail_turn(say);
+                }
+            }
+            Stop::Aborted => self.cancel(Some(answer.reason.clone()), say),
+        }
+    }
+
+    fn attempt(&mut self, answer: &Answer, appended: Option<DateTime<Utc>>, say: &mut Say<'_>) {
+        if answer.api.is_some() && answer.api != self.api {
+            self.api.clone_from(&answer.api);
+            say.mark(Mark::Facts(Facts { api: answer.api.clone(), ..Facts::default() }));
+        }
+        if self.open.is_none() {
+            self.requests += 1;
+            let id = format!("{}.{}", self.stamp, self.requests);
+            let request = ModelRequest::new()
+                .request_id(id.clone())
+                .source(Source::Foreground)
+                .candidate(answer.candidate.clone());
+            say.event(request);
+            self.open = Some(Open {
+                id,
+                attempts: 0,
+                phase: Phase::Quiet,
+                may_heal: false,
+                said_over: false,
+                message: None,
+            });
+        }
+        let Some(open) = &mut self.open else { return };
+        if std::mem::take(&mut open.said_over) {
+            say.event(ModelRequest::new().request_id(open.id.clone()).source(Source::Foreground));
+        }
+        open.attempts += 1;
+        let attempt_id = answer.stamp.to_string();
+        let mut attempt = ModelAttempt::new().request_id(open.id.clone()).attempt_id(attempt_id.clone());
+        attempt.candidate = Some(answer.candidate.clone());
+        attempt.started_at = answer.started_at;
+        attempt.ended_at = answer.ended_at;
+        attempt.layer = (open.attempts > 1).then_some(Layer::Agent);
+        attempt.outcome = Some(match answer.stop {
+            Stop::Answered { .. } => AttemptOutcome::Ok,
+            Stop::Failed => AttemptOutcome::Failed,
+            Stop::Aborted => AttemptOutcome::Cancelled,
+        });
+        if answer.stop == Stop::Failed {
+            attempt.status = answer.status;
+            attempt.message.clone_from(&answer.message);
+            attempt.class = answer.class.map(str::to_owned);
+            attempt.retry_after_ms = answer.retry_after_ms;
+            attempt.output_started = Some(!answer.is_empty);
+        }
+        if answer.stop == Stop::Aborted && answer.is_empty && self.profile != Profile::Omp {
+            // Cancelled before anything came back: it may not have left.
+            attempt.sent = Some(Sent::Unknown);
+        }
+        let id = open.id.clone();
+        say.failure(attempt, answer.raw());
+        let ms = |from: Option<DateTime<Utc>>, to: Option<DateTime<Utc>>| {
+            from.zip(to).and_then(|(from, to)| u64::try_from((to - from).num_milliseconds()).ok())
+        };
+        let waited = ms(self.before, answer.started_at);
+        let took = ms(answer.started_at, appended);
+        if answer.stop != Stop::Aborted && answer.excludes_hidden(self.profile, waited, took) {
+            say.mark(Mark::Sends {
+                request_id: id,
+                attempt_id: Some(attempt_id),
+                min: 1,
+                max: Some(1),
+                basis: "the attempt took less time than the first wait of any layer below".into(),
+            });
+        }
+        self.before = answer.ended_at.or(appended);
+    }
+
+    fn answered(&mut self, answer: &Answer, goes_on: bool, say: &mut Say<'_>) {
+        let Some(open) = self.open.take() else { return };
+        let mut response = ModelResponse::new().request_id(open.id).candidate(answer.candidate.clone());
+        response.stop_reason = Some(answer.reason.clone());
+        response.usage.clone_from(&answer.usage);
+        say.event(response);
+        if !goes_on {
+            let reason = Some(answer.reason.clone());
+            say.mark(Mark::TurnEnded {
+                turn: self.turn.clone(),
+                outcome: TurnOutcome::Succeeded,
+                reason,
+                message: None,
+            });
+        }
+    }
+
+    /// The program says that it will try again, and after which wait.
+    pub(super) fn retry_planned(&mut self, retry: ModelRetry, say: &mut Say<'_>) {
+        self.announces = true;
+        let Some(open) = &mut self.open else { return };
+        open.phase = Phase::Planned;
+        say.turn.clone_from(&self.turn);
+        say.event(retry.request_id(open.id.clone()).layer(Layer::Agent));
+    }
+
+    /// A failed message was dropped from the context: another attempt was planned, or a compaction.
+    pub(super) fn dropped(&mut self) {
+        self.announces = true;
+        if let Some(open) = self.open.as_mut().filter(|open| open.failed()) {
+            open.phase = Phase::Planned;
+        }
+    }
+
+    /// The program says that the prompt is over.
+    pub(super) fn settled(&mut self, say: &mut Say<'_>) {
+        if self.open.as_ref().is_some_and(Open::failed) {
+            self.fail_turn(say);
+        }
+    }
+
+    /// The program gave up, in its own words, or was told to.
+    pub(super) fn retries_over(&mut self, error: Option<&str>, say: &mut Say<'_>) {
+        if error.is_some_and(|error| error.starts_with("Retry cancelled")) {
+            self.cancel(Some("retry_cancelled".into()), say);
+        } else if self.open.as_ref().is_some_and(Open::failed) {
+            self.fail_turn(say);
+        }
+    }
+
+    /// The process ended in an orderly way: what came last was the end, but a retry may have been called off.
+    pub(super) fn process_over(&mut self, say: &mut Say<'_>) {
+        match &self.open {
+            Some(open) if open.failed() && (open.phase == Phase::Planned || open.may_heal) => {
+                let outcome = TurnOutcome::Unknown;
+                say.mark(Mark::TurnEnded {
+                    turn: self.turn.clone(),
+                    outcome,
+                    reason: None,
+                    message: open.message.clone(),
+                });
+            }
+            Some(open) if open.failed() => self.fail_turn(say),
+            _ => {}
+        }
+    }
+
+    /// Somebody cancelled; a late record of the same attempt may follow, so the request stays the open one.
+    pub(super) fn cancel(&mut self, reason: Option<String>, say: &mut Say<'_>) {
+        if let Some(open) = &mut self.open {
+            open.phase = Phase::Quiet;
+            say.mark(Mark::TurnEnded {
+                turn: self.turn.clone(),
+                outcome: TurnOutcome::Cancelled,
+                reason,
+                message: None,
+            });
+        }
+    }
+
+    /// The source has no more lines for now. Where nothing says that another attempt was to follow, there was none.
+    pub(super) fn end(&mut self, say: &mut Say<'_>) {
+        let Some(open) = self.open.as_mut().filter(|open| open.phase == Phase::Failed && !open.said_over)
+        else {
+            return;
+        };
+        let over = match self.profile {
+            // omp says that it will go on only in streams, and its session files have an end of their own.
+            Profile::Omp => !open.may_heal,
+            Profile::Pi | Profile::OpenClaw => {
+                self.announces || !open.may_heal || open.attempts >= USUAL_ATTEMPTS
+            }
+        };
+        if over {
+            open.said_over = true;
+            say.turn.clone_from(&self.turn);
+            say.event(ModelFailed::new().request_id(open.id.clone()));
+            let message = open.message.clone();
+            say.mark(Mark::TurnEnded {
+                turn: self.turn.clone(),
+                outcome: TurnOutcome::Failed,
+                reason: None,
+                message,
+            });
+        }
+    }
+
+    /// The open request was given up because something else began.
+    fn give_up(&mut self, say: &mut Say<'_>) {
+        if self.open.as_ref().is_some_and(Open::failed) {
+            self.fail_turn(say);
+        }
+        self.open = None;
+    }
+
+    fn fail_turn(&mut self, say: &mut Say<'_>) {
+        let message = self.open.as_ref().and_then(|open| open.message.clone());
+        self.close_failed(say);
+        say.mark(Mark::TurnEnded {
+            turn: self.turn.clone(),
+            outcome: TurnOutcome::Failed,
+            reason: None,
+            message,
+        });
+    }
+
+    fn close_failed(&mut self, say: &mut Say<'_>) {
+        if let Some(open) = self.open.take() {
+            say.turn.clone_from(&self.turn);
+            say.event(ModelFailed::new().request_id(open.id));
+        }
+    }
+}

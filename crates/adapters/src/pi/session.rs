@@ -1,0 +1,294 @@
+//! Session files: `sessions/<folder>/<time>_<session id>.jsonl`, and omp's sub-agent files beside them.
+//!
+//! A tree of entries in the order of writing; for counting, every assistant entry matters, also on dead branches. A fork
+//! begins with copies of its parent's entries, which belong to the parent. omp writes its files anew; the caller then
+//! starts over.
+
+use std::path::Path;
+
+use chrono::{DateTime, Utc};
+use retryscope_events::{AttemptOutcome, ModelAttempt, ModelRequest, Source};
+use retryscope_record::{Facts, GapKind, Mark, Place, RunKey, Sink};
+
+use super::Profile;
+use super::answer::Answer;
+use super::conversation::Conversation;
+use crate::LineDecoder;
+use crate::json::{Object, holds};
+use crate::say::Say;
+
+pub(super) struct Session {
+    profile: Profile,
+    /// Session id of the file beside whose folder this one lies.
+    parent: Option<String>,
+    /// The sub-agent that the file is named for.
+    child: Option<String>,
+    run: Option<RunKey>,
+    /// Entries before this time are copies.
+    copied_before: Option<DateTime<Utc>>,
+    copied: u64,
+    side_calls: u64,
+    conversation: Conversation,
+}
+
+impl Session {
+    pub(super) fn new(profile: Profile, path: &Path) -> Self {
+        let folder = path.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+        let parent = folder.and_then(session_in_name);
+        let child = parent.is_some().then(|| path.file_stem()?.to_str().map(str::to_owned)).flatten();
+        Self {
+            profile,
+            parent,
+            child,
+            run: None,
+            copied_before: None,
+            copied: 0,
+            side_calls: 0,
+            conversation: Conversation::new(profile),
+        }
+    }
+
+    fn header(&mut self, place: Place, record: &Object<'_>, sink: &mut dyn Sink) {
+        let Some(id) = record.string("id") else {
+            sink.gap(place, GapKind::IncompleteRecord);
+            return;
+        };
+        let id = match (&self.parent, &self.child) {
+            (Some(parent), Some(child)) if *parent == id => format!("{parent}:{child}"),
+            _ => id,
+        };
+        let run = RunKey::new(self.profile.agent(), &*id);
+        if self.run.as_ref() != Some(&run) {
+            self.conversation = Conversation::new(self.profile);
+        }
+        self.run = Some(run.clone());
+        let forked = record.string("parentSession").or_else(|| record.string("branchedFrom"));
+        self.copied_before = forked.as_ref().and_then(|_| record.time("timestamp"));
+        let facts = Facts {
+            parent_run_id: self.parent.clone(),
+            forked_from: forked
+                .as_deref()
+                .map(|file| session_in_name(file).unwrap_or_else(|| "unknown".to_owned())),
+            directory: record.string("cwd"),
+            ..Facts::default()
+        };
+        let mut say = Say { run, place, at: record.time("timestamp"), turn: None, step: None, sink };
+        say.mark(Mark::Facts(facts));
+    }
+
+    fn message(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
+        let Some(message) = record.object("message") else { return };
+        let appended = say.at;
+        match message.str("role").as_deref() {
+            Some("system") => self.conversation.system(say),
+            Some("user") if message.bool("synthetic") == Some(true) => {
+                self.conversation.advance(message.time("timestamp"), say);
+            }
+            Some("user") => self.conversation.user(record.string("id"), message.u64("timestamp"), say),
+            Some("toolResult") => self.conversation.advance(message.time("timestamp").or(appended), say),
+            Some("assistant") => {
+                if let Some(answer) = Answer::parse(&message) {
+                    self.conversation.answer(&answer, appended, say);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A request beside the conversation.
+    fn side_call(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
+        self.side_calls += 1;
+        let id = format!("#side{}", self.side_calls);
+        let purpose = record.string("purpose").or_else(|| record.string("kind")).unwrap_or_default();
+        say.event(ModelRequest::new().request_id(id.clone()).source(Source::Background).purpose(purpose));
+        let error = record.string("errorMessage");
+        let mut attempt = ModelAttempt::new().request_id(id).attempt_id("1");
+        attempt.outcome = Some(if error.is_some() { AttemptOutcome::Failed } else { AttemptOutcome::Ok });
+        attempt.status = error.as_deref().and_then(super::answer::status_in);
+        attempt.message = error;
+        say.event(attempt);
+    }
+}
+
+/// Entries that say nothing about requests, known by their beginning so that they are not parsed.
+fn is_other(line: &[u8]) -> bool {
+    let head = &line[..line.len().min(64)];
+    ["label", "session_info", "title_change", "thinking_level_change", "mode_change"]
+        .iter()
+        .any(|kind| holds(head, &format!("\"type\":\"{kind}\"")))
+}
+
+impl LineDecoder for Session {
+    fn line(&mut self, place: Place, line: &[u8], sink: &mut dyn Sink) {
+        if is_other(line) {
+            return;
+        }
+        let Some(record) = Object::parse(line) else {
+            if !line.iter().all(u8::is_ascii_whitespace) {
+                sink.gap(place, GapKind::InvalidJson);
+            }
+            return;
+        };
+        let Some(kind) = record.str("type") else { return };
+        if kind == "session" {
+            self.header(place, &record, sink);
+            return;
+        }
+        let Some(run) = self.run.clone() else { return };
+        let at = record.time("timestamp");
+        let mut say = Say { run, place, at, turn: None, step: None, sink };
+        if at.zip(self.copied_before).is_some_and(|(at, fork)| at < fork) {
+            if self.copied == 0 {
+                say.mark(Mark::BlindSpot(
+                    "the entries copied from the session it was forked from are counted there".into(),
+                ));
+            }
+            self.copied += 1;
+            if kind == "message"
+                && record.object("message").is_some_and(|message| message.is("role", "system"))
+            {
+                self.conversation.system(&mut say);
+            }
+            return;
+        }
+        match &*kind {
+            "message" => self.message(&record, &mut say),
+            "context_edit" => self.conversation.dropped(),
+            "usage" | "model_usage" => self.side_call(&record, &mut say),
+            "custom" if record.is("customType", "session_exit") => {
+                let data = record.object("data").unwrap_or_default();
+                if data.is("kind", "signal") {
+                    self.conversation.cancel(data.string("reason"), &mut say);
+                } else {
+                    self.conversation.process_over(&mut say);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, sink: &mut dyn Sink) {
+        if let Some(run) = self.run.clone() {
+            self.conversation.end(&mut Say {
+                run,
+                place: Place::Whole,
+                at: None,
+                turn: None,
+                step: None,
+                sink,
+            });
+        }
+    }
+}
+
+/// `<time>_<session id>`, with or without an ending.
+fn session_in_name(name: &str) -> Option<String> {
+    let name = name.rsplit(['/', '\\']).next()?;
+    let stem = name.strip_suffix(".jsonl").unwrap_or(name);
+    let (_, id) = stem.split_once('_')?;
+    let is_id = id.len() >= 32 && id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+    is_id.then(|| id.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use retryscope_record::{Collected, Item, TurnOutcome};
+
+    use super::*;
+
+    fn read(profile: Profile, lines: &[&str]) -> Collected {
+        let mut sink = Collected::default();
+        let mut session = Session::new(profile, Path::new("s.jsonl"));
+        for (n, line) in lines.iter().enumerate() {
+            session.line(Place::Line(n as u64 + 1), line.as_bytes(), &mut sink);
+        }
+        session.end(&mut sink);
+        sink
+    }
+
+    fn kinds(collected: &Collected) -> Vec<String> {
+        let name = |item: &Item| match item {
+            Item::Event(event, _) => Some(event.body.kind().to_owned()),
+            Item::Mark { mark: Mark::TurnEnded { outcome, .. }, .. } => Some(format!("{outcome:?}")),
+            Item::Mark { .. } => None,
+        };
+        collected.items.iter().filter_map(|(_, item)| name(item)).collect()
+    }
+
+    const HEADER: &str = r#"{"type":"session","id":"s","timestamp":"2026-01-02T00:00:00.000Z"}"#;
+    const USER: &str = r#"{"type":"message","id":"u","timestamp":"2026-01-02T00:00:01.000Z","message":{"role":"user","timestamp":1767312001000}}"#;
+
+    fn assistant(ms: u64, rest: &str) -> String {
+        format!(
+            r#"{{"type":"message","id":"a{ms}","timestamp":"2026-01-02T00:00:02.000Z","message":{{"role":"assistant","provider":"p","model":"m","timestamp":{ms},{rest}}}}}"#
+        )
+    }
+
+    #[test]
+    fn failed_entries_and_the_good_one_are_one_request() {
+        let failed =
+            assistant(1_767_312_001_100, r#""stopReason":"error","errorMessage":"503: {}","durationMs":5"#);
+        let edit = r#"{"type":"context_edit","id":"c","timestamp":"2026-01-02T00:00:02.000Z"}"#;
+        let good = assistant(1_767_312_003_100, r#""stopReason":"stop","durationMs":5"#);
+        let said = read(Profile::Pi, &[HEADER, USER, &failed, edit, &good, &good]);
+        assert_eq!(
+            kinds(&said),
+            ["model.request", "model.attempt", "model.attempt", "model.response", "Succeeded"]
+        );
+    }
+
+    #[test]
+    fn an_announced_repeat_that_never_came_leaves_the_turn_open() {
+        let failed =
+            assistant(1_767_312_001_100, r#""stopReason":"error","errorMessage":"503: {}","durationMs":5"#);
+        let edit = r#"{"type":"context_edit","id":"c","timestamp":"2026-01-02T00:00:02.000Z"}"#;
+        assert_eq!(
+            kinds(&read(Profile::Pi, &[HEADER, USER, &failed, edit])),
+            ["model.request", "model.attempt"]
+        );
+        let refused = assistant(1_767_312_001_100, r#""stopReason":"error","errorMessage":"401: {}""#);
+        let said = read(Profile::Omp, &[HEADER, USER, &refused]);
+        assert_eq!(kinds(&said), ["model.request", "model.attempt", "model.failed", "Failed"]);
+    }
+
+    #[test]
+    fn entries_older_than_a_fork_are_left_to_the_parent() {
+        let header = r#"{"type":"session","id":"f","timestamp":"2026-01-03T00:00:00.000Z","parentSession":"/x/t_01a22912-4770-700c-a082-83d371585022.jsonl"}"#;
+        let good = assistant(1_767_312_003_100, r#""stopReason":"stop""#);
+        let said = read(Profile::Pi, &[header, USER, &good]);
+        assert!(kinds(&said).is_empty());
+        let forked = said.items.iter().find_map(|(_, item)| match item {
+            Item::Mark { mark: Mark::Facts(facts), .. } => facts.forked_from.clone(),
+            _ => None,
+        });
+        assert_eq!(forked.as_deref(), Some("01a22912-4770-700c-a082-83d371585022"));
+    }
+
+    #[test]
+    fn a_signal_ends_the_turn_as_cancelled() {
+        let failed = assistant(1_767_312_001_100, r#""stopReason":"error","errorStatus":503"#);
+        let exit =
+            r#"{"type":"custom","customType":"session_exit","data":{"reason":"sigint","kind":"signal"}}"#;
+        let said = read(Profile::Omp, &[HEADER, USER, &failed, exit]);
+        let ends: Vec<_> =
+            kinds(&said).into_iter().filter(|k| k == &format!("{:?}", TurnOutcome::Cancelled)).collect();
+        assert_eq!(ends.len(), 1);
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_a_panic() {
+        let said = read(
+            Profile::Pi,
+            &[
+                "\u{0}",
+                "[]",
+                "{\"type\":5}",
+                "{\"type\":\"session\"}",
+                HEADER,
+                "{\"type\":\"message\",\"message\":[]}",
+                "{",
+            ],
+        );
+        assert_eq!(said.gaps.len(), 4, "{:?}", said.gaps);
+    }
+}

@@ -1,0 +1,255 @@
+//! JSON and RPC streams: standard output of `--mode json` and `--mode rpc`, kept by a person.
+//!
+//! The same messages as in the session file, and the announced retries with their waits; no times but those inside the
+//! messages. A JSON stream names its session first. An RPC stream names it only when somebody asked for the state; until
+//! then what it says is kept, within a limit. A stream that never names its session is left out.
+
+use retryscope_events::{DelaySource, ModelRetry};
+use retryscope_record::{Facts, GapKind, Item, Mark, Place, RunKey, Sink};
+
+use super::Profile;
+use super::answer::Answer;
+use super::conversation::Conversation;
+use crate::LineDecoder;
+use crate::json::{Object, holds};
+use crate::say::Say;
+
+/// Statements that are kept until the session is named.
+const KEPT_LIMIT: usize = 20_000;
+
+/// Types that only streams have.
+const STREAM_TYPES: &[&str] = &[
+    "agent_start",
+    "agent_end",
+    "agent_settled",
+    "turn_start",
+    "turn_end",
+    "message_start",
+    "message_update",
+    "message_end",
+    "auto_retry_start",
+    "auto_retry_end",
+    "advisor_cost_changed",
+    "extension_ui_request",
+    "available_commands_update",
+];
+
+/// Returns whether a record is one of a stream.
+pub(super) fn is_event(record: &Object<'_>) -> bool {
+    record.str("type").is_some_and(|kind| STREAM_TYPES.contains(&kind.as_ref()))
+}
+
+/// Returns whether a record is of these programs and no other, where a stream begins without the session.
+pub(super) fn is_surely_ours(record: &Object<'_>) -> bool {
+    record.is("type", "response") && record.raw("command").is_some()
+        || record.is("type", "ready") && record.raw("protocolVersion").is_some()
+        || record.is("type", "auto_retry_start")
+        || record.is("type", "message_end")
+            && record.object("message").is_some_and(|m| m.raw("role").is_some())
+}
+
+pub(super) struct Stream {
+    profile: Profile,
+    run: Option<RunKey>,
+    kept: Vec<(Place, Item)>,
+    conversation: Conversation,
+}
+
+impl Stream {
+    pub(super) fn new(profile: Profile) -> Self {
+        Self { profile, run: None, kept: Vec::new(), conversation: Conversation::new(profile) }
+    }
+
+    fn name(&mut self, id: &str, sink: &mut dyn Sink) {
+        let run = RunKey::new(self.profile.agent(), id);
+        for (place, mut item) in self.kept.drain(..) {
+            match &mut item {
+                Item::Event(event, _) => id.clone_into(&mut event.run_id),
+                Item::Mark { run: of, .. } => of.clone_from(&run),
+            }
+            sink.item(place, item);
+        }
+        self.run = Some(run);
+    }
+
+    fn record(&mut self, kind: &str, record: &Object<'_>, say: &mut Say<'_>) {
+        match kind {
+            "message_end" => {
+                let Some(message) = record.object("message") else { return };
+                match message.str("role").as_deref() {
+                    Some("system") => self.conversation.system(say),
+                    Some("user") if message.bool("synthetic") == Some(true) => {
+                        self.conversation.advance(message.time("timestamp"), say);
+                    }
+                    Some("user") => {
+                        say.at = message.time("timestamp");
+                        self.conversation.user(None, message.u64("timestamp"), say);
+                    }
+                    Some("toolResult") => self.conversation.advance(message.time("timestamp"), say),
+                    Some("assistant") => {
+                        if let Some(answer) = Answer::parse(&message) {
+                            say.at = answer.ended_at.or(answer.started_at);
+                            self.conversation.answer(&answer, None, say);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            "auto_retry_start" => {
+                let mut retry = ModelRetry::new();
+                retry.attempt = record.u64("attempt");
+                // The programs count retries, not attempts.
+                retry.max_attempts = record.u64("maxAttempts").map(|n| n.saturating_add(1));
+                retry.delay_ms = record.u64("delayMs");
+                retry.delay_source = retry.delay_ms.filter(|ms| *ms > 0).map(|_| DelaySource::Backoff);
+                self.conversation.retry_planned(retry, say);
+            }
+            "auto_retry_end" if record.bool("success") == Some(false) => {
+                self.conversation.retries_over(record.str("finalError").as_deref(), say);
+            }
+            "entry_appended"
+                if record.object("entry").is_some_and(|entry| entry.is("type", "context_edit")) =>
+            {
+                self.conversation.dropped();
+            }
+            "agent_settled" if record.bool("aborted") == Some(true) => {
+                self.conversation.cancel(Some("aborted".into()), say);
+            }
+            "agent_settled" => self.conversation.settled(say),
+            // Only omp's means the end; pi writes one for each attempt.
+            "agent_end" if self.profile == Profile::Omp => self.conversation.settled(say),
+            _ => {}
+        }
+    }
+}
+
+impl LineDecoder for Stream {
+    fn line(&mut self, place: Place, line: &[u8], sink: &mut dyn Sink) {
+        // Most lines are pieces of the answer.
+        if holds(&line[..line.len().min(40)], "\"message_update\"") {
+            return;
+        }
+        let Some(record) = Object::parse(line) else {
+            // Other programs' output may stand in the same file.
+            if line.first() == Some(&b'{') {
+                sink.gap(place, GapKind::InvalidJson);
+            }
+            return;
+        };
+        let Some(kind) = record.str("type") else { return };
+        if kind == "session" {
+            let Some(id) = record.str("id") else { return };
+            if self.run.as_ref().is_some_and(|run| *run.id != *id) {
+                // Another process in the same file.
+                self.end(sink);
+                self.conversation = Conversation::new(self.profile);
+            }
+            self.name(&id, sink);
+            let run = RunKey::new(self.profile.agent(), &*id);
+            let facts = Facts { directory: record.string("cwd"), ..Facts::default() };
+            sink.item(place, Item::Mark { run, at: record.time("timestamp"), mark: Mark::Facts(facts) });
+            return;
+        }
+        if kind == "response" {
+            if self.run.is_none()
+                && let Some(id) = record.object("data").and_then(|data| data.string("sessionId"))
+            {
+                self.name(&id, sink);
+            }
+            return;
+        }
+        match self.run.clone() {
+            Some(run) => {
+                self.record(&kind, &record, &mut Say { run, place, at: None, turn: None, step: None, sink });
+            }
+            None if self.kept.len() < KEPT_LIMIT => {
+                let mut kept = Kept(std::mem::take(&mut self.kept));
+                let run = RunKey::new(self.profile.agent(), "");
+                self.record(
+                    &kind,
+                    &record,
+                    &mut Say { run, place, at: None, turn: None, step: None, sink: &mut kept },
+                );
+                self.kept = kept.0;
+            }
+            None => sink.gap(place, GapKind::IncompleteRecord),
+        }
+    }
+
+    fn end(&mut self, sink: &mut dyn Sink) {
+        if let Some(run) = self.run.clone() {
+            self.conversation.end(&mut Say {
+                run,
+                place: Place::Whole,
+                at: None,
+                turn: None,
+                step: None,
+                sink,
+            });
+        } else if !self.kept.is_empty() {
+            sink.gap(Place::Whole, GapKind::IncompleteRecord);
+        }
+    }
+}
+
+/// Takes statements whose run has no name yet.
+struct Kept(Vec<(Place, Item)>);
+
+impl Sink for Kept {
+    fn item(&mut self, place: Place, item: Item) {
+        self.0.push((place, item));
+    }
+    fn gap(&mut self, _: Place, _: GapKind) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use retryscope_record::Collected;
+
+    use super::*;
+
+    fn read(lines: &[&str]) -> Collected {
+        let mut sink = Collected::default();
+        let mut stream = Stream::new(Profile::Pi);
+        for (n, line) in lines.iter().enumerate() {
+            stream.line(Place::Line(n as u64 + 1), line.as_bytes(), &mut sink);
+        }
+        stream.end(&mut sink);
+        sink
+    }
+
+    const USER: &str = r#"{"type":"message_end","message":{"role":"user","timestamp":1767312001000}}"#;
+    const FAILED: &str = r#"{"type":"message_end","message":{"role":"assistant","provider":"p","model":"m","stopReason":"error","timestamp":1767312001100,"errorMessage":"503 busy"}}"#;
+
+    #[test]
+    fn a_stream_that_names_its_session_late_says_the_same() {
+        let state = r#"{"type":"response","command":"get_state","data":{"sessionId":"s-9"}}"#;
+        let cancelled = r#"{"type":"auto_retry_end","success":false,"finalError":"Retry cancelled"}"#;
+        let start = r#"{"type":"auto_retry_start","attempt":1,"maxAttempts":3,"delayMs":2000}"#;
+        let said = read(&[USER, FAILED, start, cancelled, state]);
+        let of = |item: &Item| match item {
+            Item::Event(event, _) => event.run_id.clone(),
+            Item::Mark { run, .. } => run.id.to_string(),
+        };
+        assert!(said.items.len() > 4 && said.items.iter().all(|(_, item)| of(item) == "s-9"));
+    }
+
+    #[test]
+    fn a_stream_without_a_session_is_a_gap() {
+        let said = read(&[USER, FAILED]);
+        assert!(said.items.is_empty());
+        assert_eq!(said.gaps.len(), 1);
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_a_panic() {
+        let said = read(&[
+            "{",
+            "\u{0}",
+            "{\"type\":null}",
+            "{\"type\":\"session\",\"id\":7}",
+            "{\"type\":\"message_end\",\"message\":3}",
+        ]);
+        assert_eq!(said.gaps.len(), 1);
+    }
+}

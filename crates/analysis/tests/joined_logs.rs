@@ -1,0 +1,150 @@
+//! Several logs of one run: what one lacks, another proves.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use retryscope_analysis::{AsOf, Engine, Run};
+use retryscope_events::{AttemptOutcome, Body, Event, ModelAttempt, ModelRequest, ModelResponse};
+use retryscope_record::{Item, Mark, Origin, Place, RunKey, Shown, SourceId, TurnOutcome, View};
+
+const AGENT: &str = "some-agent";
+
+fn at(ms: i64) -> DateTime<Utc> {
+    DateTime::UNIX_EPOCH + TimeDelta::milliseconds(1_800_000_000_000 + ms)
+}
+
+struct Source<'a> {
+    engine: &'a mut Engine,
+    kind: View,
+    id: u32,
+}
+
+impl Source<'_> {
+    fn origin(&self) -> Origin {
+        Origin { source: SourceId(self.id), place: Place::Whole }
+    }
+
+    fn event(&mut self, ms: i64, turn: &str, body: impl Into<Body>) {
+        let mut event = Event::new("r", at(ms), body).agent(AGENT);
+        event.turn = Some(turn.to_owned());
+        let origin = self.origin();
+        self.engine.apply(self.kind, origin, &Item::Event(Box::new(event), None));
+    }
+
+    fn mark(&mut self, ms: i64, mark: Mark) {
+        let item = Item::Mark { run: RunKey::new(AGENT, "r"), at: Some(at(ms)), mark };
+        let origin = self.origin();
+        self.engine.apply(self.kind, origin, &item);
+    }
+
+    fn shows(&mut self, attempts: Shown) {
+        let source = retryscope_events::Source::Foreground;
+        self.mark(0, Mark::Shows { source, requests: Shown::All, attempts, because: "a test says so" });
+    }
+
+    fn attempt(&mut self, ms: i64, turn: &str, request: &str, number: u32, outcome: Option<AttemptOutcome>) {
+        let mut attempt = ModelAttempt::new().request_id(request).attempt_id(format!("{request}.{number}"));
+        attempt.outcome = outcome;
+        self.event(ms, turn, attempt);
+    }
+}
+
+/// A database that shows the end of each request, and a log that shows attempts and lost its tail.
+fn database_and_log(told_until: i64, log_requests: &[&str]) -> Run {
+    let mut engine = Engine::new();
+    let mut database = Source { engine: &mut engine, kind: View::DATABASE, id: 0 };
+    database.shows(Shown::None);
+    for (ms, request) in [(0, "m1"), (1_000, "m2")] {
+        database.event(ms, "u1", ModelRequest::new().request_id(request));
+        database.attempt(ms, "u1", request, 1, None);
+        database.event(ms + 900, "u1", ModelResponse::new().request_id(request));
+        database.mark(ms + 800, Mark::SentBy { request_id: request.to_owned() });
+    }
+    let turn = Some("u1".to_owned());
+    database
+        .mark(1_900, Mark::TurnEnded { turn, outcome: TurnOutcome::Succeeded, reason: None, message: None });
+    let mut log = Source { engine: &mut engine, kind: View::LOG, id: 1 };
+    log.shows(Shown::All);
+    log.mark(0, Mark::TailMayBeLost);
+    for request in log_requests.iter().copied() {
+        log.event(0, "#l", ModelRequest::new().request_id(request));
+        log.attempt(10, "#l", request, 1, Some(AttemptOutcome::Failed));
+        log.attempt(500, "#l", request, 2, None);
+    }
+    log.mark(told_until, Mark::ToldUntil);
+    let sources = BTreeMap::new();
+    engine.runs(&AsOf { now: at(0), sources: &sources }).remove(0)
+}
+
+fn upstream(run: &Run) -> (u64, Option<u64>) {
+    let bound = run.counts.upstream_requests.bound;
+    (bound.min, bound.max)
+}
+
+#[test]
+fn a_log_that_reaches_the_last_send_is_complete() {
+    assert_eq!(upstream(&database_and_log(1_850, &["m1", "m2"])), (4, Some(4)));
+    // So soon before it that nothing else fits between.
+    assert_eq!(upstream(&database_and_log(1_400, &["m1", "m2"])), (4, Some(4)));
+}
+
+#[test]
+fn a_log_that_ends_before_it_gives_a_lower_bound() {
+    assert_eq!(upstream(&database_and_log(1_200, &["m1", "m2"])), (4, None));
+}
+
+#[test]
+fn a_request_that_the_log_lost_leaves_the_bound_open() {
+    assert_eq!(upstream(&database_and_log(1_400, &["m1"])), (3, None));
+}
+
+#[test]
+fn one_turn_of_a_log_that_another_log_calls_two_counts_once() {
+    let mut engine = Engine::new();
+    let mut database = Source { engine: &mut engine, kind: View::DATABASE, id: 0 };
+    database.shows(Shown::None);
+    for (turn, request) in [("u1", "m1"), ("u2", "m2")] {
+        database.event(0, turn, ModelRequest::new().request_id(request));
+        database.attempt(0, turn, request, 1, None);
+        database.event(900, turn, ModelResponse::new().request_id(request));
+        let turn = Some(turn.to_owned());
+        database.mark(
+            900,
+            Mark::TurnEnded { turn, outcome: TurnOutcome::Succeeded, reason: None, message: None },
+        );
+    }
+    let mut log = Source { engine: &mut engine, kind: View::LOG, id: 1 };
+    log.shows(Shown::All);
+    for request in ["m1", "m2"] {
+        log.event(0, "#l", ModelRequest::new().request_id(request));
+        log.attempt(10, "#l", request, 1, None);
+        log.event(900, "#l", ModelResponse::new().request_id(request));
+    }
+    log.mark(950, Mark::TurnComplete);
+    let sources = BTreeMap::new();
+    let run = engine.runs(&AsOf { now: at(0), sources: &sources }).remove(0);
+    assert_eq!(run.turns.len(), 1);
+    assert_eq!(upstream(&run), (2, Some(2)));
+    assert_eq!(run.counts.logical_requests.bound.max, Some(2));
+}
+
+#[test]
+fn failures_of_one_log_and_the_answer_of_another_are_sends_of_their_own() {
+    let mut engine = Engine::new();
+    let mut database = Source { engine: &mut engine, kind: View::DATABASE, id: 0 };
+    database.shows(Shown::None);
+    database.event(0, "u1", ModelRequest::new().request_id("m1"));
+    database.attempt(0, "u1", "m1", 1, None);
+    database.event(9_000, "u1", ModelResponse::new().request_id("m1"));
+    let mut log = Source { engine: &mut engine, kind: View::LOG, id: 1 };
+    log.shows(Shown::All);
+    log.mark(0, Mark::TailMayBeLost);
+    log.event(0, "#l", ModelRequest::new().request_id("m1"));
+    for number in 1..=2 {
+        log.attempt(10, "#l", "m1", number, Some(AttemptOutcome::Failed));
+    }
+    let sources = BTreeMap::new();
+    let run = engine.runs(&AsOf { now: at(0), sources: &sources }).remove(0);
+    assert_eq!(upstream(&run), (3, None));
+    assert_eq!(run.counts.retries.bound.min, 2);
+}
