@@ -3,6 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use hdrhistogram::Histogram;
+use retryscope_events::Source;
+
 use crate::count::Counts;
 use crate::run::Run;
 
@@ -38,6 +41,41 @@ pub struct Group {
     pub background_counts: Counts,
     /// Waiting between attempts, in ms.
     pub waiting_ms: u64,
+    /// How long single waits were.
+    pub waits: Waits,
+}
+
+/// Longest wait that is told apart, in ms: a day.
+const LONGEST: u64 = 86_400_000;
+
+/// The lengths of waits between attempts: real ones where times tell them, else planned ones. Kept to two digits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Waits(Option<Histogram<u64>>);
+
+impl Waits {
+    fn new() -> Self {
+        // Fails only for bounds that make no sense.
+        Self(Histogram::new_with_bounds(1, LONGEST, 2).ok())
+    }
+
+    fn add(&mut self, run: &Run) {
+        let Some(histogram) = &mut self.0 else { return };
+        let foreground =
+            run.turns.iter().flat_map(|t| &t.requests).filter(|r| r.source == Source::Foreground);
+        for wait in foreground.flat_map(|r| &r.attempts).filter_map(|a| a.waited_ms.or(a.delay_ms)) {
+            histogram.saturating_record(wait);
+        }
+    }
+
+    /// Returns how many waits there are.
+    pub fn count(&self) -> u64 {
+        self.0.as_ref().map_or(0, Histogram::len)
+    }
+
+    /// Returns the wait in ms that this share of the waits does not exceed (`0.0..=1.0`); `None` without waits.
+    pub fn at(&self, share: f64) -> Option<u64> {
+        self.0.as_ref().filter(|h| !h.is_empty()).map(|h| h.value_at_quantile(share))
+    }
 }
 
 /// Returns the groups, by name.
@@ -54,6 +92,7 @@ pub fn grouped<'a>(runs: impl IntoIterator<Item = &'a Run>, by: By) -> Vec<Group
             countable: Counts::ZERO,
             background_counts: Counts::ZERO,
             waiting_ms: 0,
+            waits: Waits::new(),
         });
         group.runs += 1;
         group.failed += usize::from(run.failed_turns() > 0);
@@ -64,6 +103,7 @@ pub fn grouped<'a>(runs: impl IntoIterator<Item = &'a Run>, by: By) -> Vec<Group
         }
         group.counts = group.counts.plus(&run.counts);
         group.background_counts = group.background_counts.plus(&run.background_counts);
+        group.waits.add(run);
         group.waiting_ms += run.time.waiting_ms.unwrap_or(0);
     }
     groups.into_values().collect()
@@ -77,5 +117,22 @@ fn name_of(run: &Run, by: By) -> Option<String> {
         By::Provider => run.facts.provider.clone().or_else(|| first()?.provider.clone()),
         By::Model => first().and_then(|c| c.model.clone()).or_else(|| run.facts.model.clone()),
         By::Day => run.started_at.map(|at| at.format("%Y-%m-%d").to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_waits_that_happened() {
+        let mut waits = Waits::new();
+        assert_eq!((waits.count(), waits.at(0.5)), (0, None));
+        for wait in [100, 200, 400, 100_000] {
+            waits.0.as_mut().unwrap().saturating_record(wait);
+        }
+        let near = |got: Option<u64>, want: u64| got.is_some_and(|got| got.abs_diff(want) * 100 <= want);
+        assert!(near(waits.at(0.5), 200), "{:?}", waits.at(0.5));
+        assert!(near(waits.at(1.0), 100_000), "{:?}", waits.at(1.0));
     }
 }

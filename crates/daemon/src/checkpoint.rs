@@ -8,12 +8,12 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use retryscope_analysis::{SavedView, Totals};
+use retryscope_analysis::{Forgotten, SavedView, Totals};
 use retryscope_tail::FileState;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::pipeline::SavedDecoder;
+use crate::sources::SavedDecoder;
 use crate::state::{SelfCounts, State};
 
 /// Version of the format; a higher one is not read.
@@ -30,45 +30,65 @@ pub(crate) struct Restored {
     pub(crate) files: Vec<FileState>,
     pub(crate) next_id: u32,
     pub(crate) decoders: Vec<SavedDecoder>,
+    #[serde(default)]
+    pub(crate) forgotten: Forgotten,
 }
 
+/// What is saved.
 #[derive(Serialize)]
-struct Saved<'a> {
+pub(crate) struct Saved {
     version: u64,
-    totals: &'a Totals,
-    counts: &'a SelfCounts,
+    totals: Totals,
+    counts: SelfCounts,
     views: Vec<SavedView>,
     files: Vec<FileState>,
     next_id: u32,
     decoders: Vec<SavedDecoder>,
+    forgotten: Forgotten,
 }
 
-/// Saves the state.
-pub(crate) fn save(
-    folder: &Path,
-    state: &State,
-    files: Vec<FileState>,
-    next_id: u32,
-    decoders: Vec<SavedDecoder>,
-) -> anyhow::Result<()> {
-    let saved = Saved {
-        version: VERSION,
-        totals: &state.totals,
-        counts: &state.counts,
-        views: state.engine.save(),
-        files,
-        next_id,
-        decoders,
-    };
-    let beside = folder.join(format!("{NAME}.new"));
-    let mut file = File::create(&beside).with_context(|| format!("cannot write {}", beside.display()))?;
-    serde_json::to_writer(std::io::BufWriter::new(&mut file), &saved)?;
-    file.flush()?;
-    file.sync_all()?;
-    fs::rename(&beside, folder.join(NAME))?;
-    // The rename itself must be on disk before older data may go.
-    File::open(folder)?.sync_all()?;
-    Ok(())
+/// The part that every version has.
+#[derive(Deserialize)]
+struct Head {
+    version: u64,
+}
+
+impl Saved {
+    /// Takes a copy of the state: laying it out takes longer, and the lock should not wait for that.
+    pub(crate) fn copy(
+        state: &State,
+        files: Vec<FileState>,
+        next_id: u32,
+        decoders: Vec<SavedDecoder>,
+    ) -> Self {
+        let mut counts = state.counts.clone();
+        counts.duplicates += state.engine.duplicates();
+        Self {
+            version: VERSION,
+            totals: state.totals.clone(),
+            counts,
+            views: state.engine.save(),
+            files,
+            next_id,
+            decoders,
+            forgotten: state.engine.forgotten().clone(),
+        }
+    }
+
+    /// Writes it beside, syncs, and puts it in place.
+    pub(crate) fn write(&self, folder: &Path) -> anyhow::Result<()> {
+        let beside = folder.join(format!("{NAME}.new"));
+        let mut file = File::create(&beside).with_context(|| format!("cannot write {}", beside.display()))?;
+        let mut writer = std::io::BufWriter::with_capacity(256 << 10, &mut file);
+        serde_json::to_writer(&mut writer, self)?;
+        writer.flush()?;
+        drop(writer);
+        file.sync_all()?;
+        fs::rename(&beside, folder.join(NAME))?;
+        // The rename itself must be on disk before older data may go.
+        File::open(folder)?.sync_all()?;
+        Ok(())
+    }
 }
 
 /// Returns what was saved, if anything.
@@ -79,10 +99,6 @@ pub(crate) fn load(folder: &Path) -> anyhow::Result<Option<Restored>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     };
-    #[derive(Deserialize)]
-    struct Head {
-        version: u64,
-    }
     match serde_json::from_slice::<Head>(&bytes) {
         Ok(Head { version }) if version > VERSION => {
             bail!(

@@ -97,6 +97,7 @@ pub fn group(of: &Group) -> Value {
         "amplification": ratio(of.countable.amplification()),
         "retry_ratio": ratio(of.countable.retry_ratio()),
         "waiting_ms": of.waiting_ms,
+        "waits": {"n": of.waits.count(), "p50_ms": of.waits.at(0.5), "p95_ms": of.waits.at(0.95)},
     })
 }
 

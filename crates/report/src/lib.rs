@@ -1,6 +1,8 @@
 //! Runs and totals to text, tables and JSON; no decisions, no counting of its own.
 
 pub mod audit;
+mod exposition;
+pub mod gauges;
 pub mod json;
 pub mod metrics;
 mod page;

@@ -3,16 +3,13 @@
 //! Used by the daemon's `/metrics` and by `report --format prom` alike, so that neither can count for itself. Not for:
 //! what is counted (the analysis), or the daemon's state about itself (it hands that over as [`Extra`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use chrono::{DateTime, Utc};
-use prometheus::proto::{
-    Bucket, Counter, Gauge, Histogram, LabelPair, Metric as ProtoMetric, MetricFamily, MetricType,
-};
-use prometheus::{Encoder, TextEncoder};
-use retryscope_analysis::{
-    ATTEMPT_BUCKETS, BudgetPolicy, Class, DELAY_BUCKETS, Metric, Run, RunOutcome, Totals,
-};
+use prometheus::TextEncoder;
+use prometheus::proto::{self, Counter, Gauge, LabelPair, MetricFamily, MetricType};
+use retryscope_analysis::{ATTEMPT_BUCKETS, DELAY_BUCKETS, Histogram, Labels, Metric, Totals};
+
+use crate::exposition::Exposition;
 
 /// One row of the table.
 #[derive(Debug, Clone, Copy)]
@@ -182,7 +179,7 @@ pub const STATE_METRICS: &[Described] = &[
     counter("retryscope_folded_total", "Label values that were folded into other.", &[]),
     counter("retryscope_duplicates_total", "Repeated events that were dropped.", &[]),
     counter("retryscope_gaps_total", "Lines and records that could not be read.", &["kind"]),
-    gauge("retryscope_sources", "Log files that are read.", &["agent"]),
+    gauge("retryscope_sources", "Log files that are read.", &[]),
     counter(
         "retryscope_source_rotations_total",
         "Files that were renamed and went on under a new name.",
@@ -190,11 +187,20 @@ pub const STATE_METRICS: &[Described] = &[
     ),
     counter("retryscope_source_truncations_total", "Files that were cut and written anew.", &[]),
     counter("retryscope_oversized_lines_total", "Lines over the length limit.", &[]),
-    gauge("retryscope_read_lag_seconds", "Age of the oldest byte that has not been read.", &[]),
+    gauge("retryscope_read_lag_seconds", "Time since the files were last looked at.", &[]),
     gauge("retryscope_watch_mode", "How changes are noticed; 1 for the mode in use.", &["mode"]),
     gauge("retryscope_checkpoint_timestamp_seconds", "When the state was last saved.", &[]),
     counter("retryscope_checkpoint_failures_total", "Times that the state could not be saved.", &[]),
-    counter("retryscope_pushed_records_total", "Records received over HTTP.", &["kind", "result"]),
+    counter(
+        "retryscope_pushed_requests_total",
+        "Exports and events received over HTTP, by what became of them.",
+        &["kind", "result"],
+    ),
+    counter("retryscope_connections_refused_total", "Connections over the limit.", &[]),
+    gauge("retryscope_runs_kept", "Runs that are kept in memory.", &[]),
+    gauge("retryscope_series", "Series of run metrics.", &[]),
+    gauge("process_resident_memory_bytes", "Resident memory size in bytes.", &[]),
+    gauge("process_open_fds", "Number of open file descriptors.", &[]),
 ];
 
 const fn gauge(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Described {
@@ -224,184 +230,53 @@ impl Extra {
                 .push((labels.iter().map(|l| (*l).to_owned()).collect(), value));
         }
     }
-
-    /// Adds what follows from the runs themselves: active and waiting runs, versions, resets, hidden requests, budgets.
-    pub fn add_runs(&mut self, runs: &[Run], totals: &Totals, policy: BudgetPolicy, now: DateTime<Utc>) {
-        let mut active: BTreeMap<&str, (f64, f64, f64)> = BTreeMap::new();
-        let mut versions: BTreeSet<(&str, &str)> = BTreeSet::new();
-        let mut resets: BTreeMap<(String, String), f64> = BTreeMap::new();
-        let mut hidden: BTreeMap<(String, String), (f64, Option<f64>)> = BTreeMap::new();
-        for run in runs {
-            let agent = &*run.key.agent;
-            if let Some(version) = &run.facts.agent_version {
-                versions.insert((agent, version));
-            }
-            let entry = active.entry(agent).or_default();
-            if run.outcome == RunOutcome::Running {
-                entry.0 += 1.0;
-                let last = run.turns.last().and_then(|t| t.requests.last()).and_then(|r| r.attempts.last());
-                if let Some(until) = last.and_then(|a| {
-                    Some(a.ended_at? + chrono::TimeDelta::milliseconds(a.delay_ms?.cast_signed()))
-                }) && until > now
-                {
-                    entry.1 += 1.0;
-                    let since =
-                        last.and_then(|a| a.ended_at).map_or(0, |at| (now - at).num_milliseconds().max(0));
-                    #[expect(clippy::cast_precision_loss, reason = "milliseconds of a wait")]
-                    let since = since as f64 / 1e3;
-                    entry.2 = entry.2.max(since);
-                }
-            }
-            for attempt in run.turns.iter().flat_map(|t| &t.requests).flat_map(|r| &r.attempts) {
-                let provider = attempt
-                    .candidate
-                    .provider
-                    .clone()
-                    .or_else(|| run.facts.provider.clone())
-                    .unwrap_or_else(|| "unknown".to_owned());
-                let key = (agent.to_owned(), provider);
-                if let Some(failure) = attempt.failure.as_ref().filter(|f| f.class == Class::Exhausted)
-                    && let Some(at) = failure.reset_at
-                {
-                    #[expect(clippy::cast_precision_loss, reason = "seconds since 1970")]
-                    let at = at.timestamp() as f64;
-                    let known = resets.entry(key.clone()).or_insert(at);
-                    *known = known.max(at);
-                }
-                #[expect(clippy::cast_precision_loss, reason = "small counts")]
-                let more = |n: u64| n.saturating_sub(1) as f64;
-                let known = hidden.entry(key).or_insert((0.0, Some(0.0)));
-                known.0 += more(attempt.sends.min);
-                known.1 = known.1.zip(attempt.sends.max).map(|(a, b)| a + more(b));
-            }
-        }
-        for (agent, (runs, waiting, longest)) in active {
-            self.add("retryscope_runs_active", &[agent], runs);
-            self.add("retryscope_runs_waiting", &[agent], waiting);
-            self.add("retryscope_longest_wait_seconds", &[agent], longest);
-        }
-        for (agent, version) in versions {
-            self.add("retryscope_agent_info", &[agent, version], 1.0);
-        }
-        for ((agent, provider), at) in resets {
-            self.add("retryscope_quota_reset_timestamp_seconds", &[&agent, &provider], at);
-        }
-        for ((agent, provider), (min, max)) in hidden {
-            self.add("retryscope_hidden_requests_estimate", &[&agent, &provider, "min"], min);
-            if let Some(max) = max {
-                self.add("retryscope_hidden_requests_estimate", &[&agent, &provider, "max"], max);
-            }
-        }
-        for state in totals.budget().states(now, policy) {
-            let labels = [state.scope.kind.as_str(), state.scope.name.as_str(), state.window];
-            self.add("retryscope_retry_budget_limit_ratio", &labels, state.limit);
-            self.add("retryscope_retry_budget_used_ratio", &labels, state.ratio);
-        }
-    }
 }
 
 /// Returns the run metrics, and the extra values, in the Prometheus text format.
-pub fn text(totals: &Totals, extra: &Extra) -> Result<String, prometheus::Error> {
-    let mut families = run_families(totals);
-    families.extend(extra_families(extra));
-    let mut out = Vec::new();
-    TextEncoder::new().encode(&families, &mut out)?;
-    Ok(String::from_utf8_lossy(&out).into_owned())
+pub fn text(totals: &Totals, extra: &Extra) -> String {
+    run_text(totals) + &extra_text(extra)
 }
 
 /// Returns the run metrics alone: what the daemon and the CLI must agree on.
-pub fn run_text(totals: &Totals) -> Result<String, prometheus::Error> {
-    text(totals, &Extra::default())
-}
-
-fn run_families(totals: &Totals) -> Vec<MetricFamily> {
-    let mut families = Vec::new();
+pub fn run_text(totals: &Totals) -> String {
+    let mut out = Exposition::default();
     for (metric, row) in RUN_METRICS {
-        let mut metrics = Vec::new();
-        if row.kind == Kind::Histogram {
-            for (series, histogram) in totals.histograms().filter(|(series, _)| series.metric == *metric) {
-                metrics.push(histogram_metric(row, *metric, &series.labels, histogram));
+        let mut begun = false;
+        let mut begin = |out: &mut Exposition| {
+            if !std::mem::replace(&mut begun, true) {
+                out.begin(row);
             }
-        } else {
-            for (series, n) in totals.counters().filter(|(series, _)| series.metric == *metric) {
-                #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-                let value = if *metric == Metric::Waiting { n as f64 / 1e3 } else { n as f64 };
-                let mut out = ProtoMetric::from_label(pairs(row, |name| {
-                    series.labels.get(name).map(std::string::ToString::to_string)
-                }));
-                let mut counter = Counter::default();
-                counter.set_value(value);
-                out.set_counter(counter);
-                metrics.push(out);
-            }
+        };
+        for (series, n) in totals.counters().filter(|(series, _)| series.metric == *metric) {
+            begin(&mut out);
+            #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+            let value = if *metric == Metric::Waiting { n as f64 / 1e3 } else { n as f64 };
+            out.sample(row, "", labels_of(row, &series.labels), value);
         }
-        if !metrics.is_empty() {
-            families.push(family(row, metrics));
+        for (series, histogram) in totals.histograms().filter(|(series, _)| series.metric == *metric) {
+            begin(&mut out);
+            add_histogram(&mut out, row, *metric, &series.labels, histogram);
         }
     }
-    families
+    out.finish()
 }
 
-fn histogram_metric(
-    row: &Described,
-    metric: Metric,
-    labels: &BTreeMap<String, std::sync::Arc<str>>,
-    histogram: &retryscope_analysis::Histogram,
-) -> ProtoMetric {
-    let (bounds, unit) =
-        if metric == Metric::RetryDelay { (DELAY_BUCKETS, 1e3) } else { (ATTEMPT_BUCKETS, 1.0) };
-    let mut out =
-        ProtoMetric::from_label(pairs(row, |name| labels.get(name).map(std::string::ToString::to_string)));
-    let mut proto = Histogram::default();
-    let mut cumulative = 0;
-    let mut buckets = Vec::new();
-    #[expect(clippy::cast_precision_loss, reason = "bounds and sums are far below 2^52")]
-    for (bound, count) in bounds.iter().zip(&histogram.buckets) {
-        cumulative += count;
-        let mut bucket = Bucket::default();
-        bucket.set_upper_bound(*bound as f64 / unit);
-        bucket.set_cumulative_count(cumulative);
-        buckets.push(bucket);
-    }
-    proto.set_bucket(buckets);
-    proto.set_sample_count(histogram.count);
-    #[expect(clippy::cast_precision_loss, reason = "sums are far below 2^52")]
-    proto.set_sample_sum(histogram.sum as f64 / unit);
-    out.set_histogram(proto);
-    out
+/// Returns the extra values alone, to stand after the run metrics.
+pub fn extra_text(extra: &Extra) -> String {
+    let families: Vec<MetricFamily> = STATE_METRICS
+        .iter()
+        .filter_map(|row| {
+            let metrics = extra.values.get(row.name)?.iter().map(|(labels, value)| {
+                sample_of(row, row.labels.iter().copied().zip(labels.iter().map(String::as_str)), *value)
+            });
+            Some(family(row, metrics.collect()))
+        })
+        .collect();
+    // A family without a metric is the only error there is, and none is made.
+    TextEncoder::new().encode_to_string(&families).unwrap_or_default()
 }
 
-fn extra_families(extra: &Extra) -> Vec<MetricFamily> {
-    let mut families = Vec::new();
-    for row in STATE_METRICS {
-        let Some(values) = extra.values.get(row.name) else { continue };
-        let metrics = values
-            .iter()
-            .map(|(labels, value)| {
-                let mut out = ProtoMetric::from_label(pairs(row, |name| {
-                    row.labels
-                        .iter()
-                        .position(|label| *label == name)
-                        .and_then(|index| labels.get(index).cloned())
-                }));
-                if row.kind == Kind::Counter {
-                    let mut counter = Counter::default();
-                    counter.set_value(*value);
-                    out.set_counter(counter);
-                } else {
-                    let mut gauge = Gauge::default();
-                    gauge.set_value(*value);
-                    out.set_gauge(gauge);
-                }
-                out
-            })
-            .collect();
-        families.push(family(row, metrics));
-    }
-    families
-}
-
-fn family(row: &Described, metrics: Vec<ProtoMetric>) -> MetricFamily {
+fn family(row: &Described, metrics: Vec<proto::Metric>) -> MetricFamily {
     let mut family = MetricFamily::default();
     family.set_name(row.name.to_owned());
     family.set_help(row.help.to_owned());
@@ -414,14 +289,73 @@ fn family(row: &Described, metrics: Vec<ProtoMetric>) -> MetricFamily {
     family
 }
 
-fn pairs(row: &Described, value: impl Fn(&str) -> Option<String>) -> Vec<LabelPair> {
-    row.labels
-        .iter()
-        .map(|name| {
+fn sample_of<'a>(
+    row: &Described,
+    labels: impl Iterator<Item = (&'a str, &'a str)>,
+    value: f64,
+) -> proto::Metric {
+    let labels = labels
+        .map(|(name, value)| {
             let mut pair = LabelPair::default();
-            pair.set_name((*name).to_owned());
-            pair.set_value(value(name).unwrap_or_default());
+            pair.set_name(name.to_owned());
+            pair.set_value(value.to_owned());
             pair
         })
-        .collect()
+        .collect();
+    let mut out = proto::Metric::from_label(labels);
+    if row.kind == Kind::Counter {
+        let mut counter = Counter::default();
+        counter.set_value(value);
+        out.set_counter(counter);
+    } else {
+        let mut gauge = Gauge::default();
+        gauge.set_value(value);
+        out.set_gauge(gauge);
+    }
+    out
+}
+
+fn labels_of<'a>(row: &Described, labels: &'a Labels) -> impl Iterator<Item = (&'a str, &'a str)> {
+    row.labels.iter().map(|name| (*name, labels.get(name).unwrap_or_default()))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "bounds, counts and sums are far below 2^52")]
+fn add_histogram(
+    out: &mut Exposition,
+    row: &Described,
+    metric: Metric,
+    labels: &Labels,
+    histogram: &Histogram,
+) {
+    let (bounds, unit) =
+        if metric == Metric::RetryDelay { (DELAY_BUCKETS, 1e3) } else { (ATTEMPT_BUCKETS, 1.0) };
+    let mut cumulative = 0;
+    for (bound, count) in bounds.iter().zip(&histogram.buckets) {
+        cumulative += count;
+        let bound = (*bound as f64 / unit).to_string();
+        let labels = labels_of(row, labels).chain([("le", bound.as_str())]);
+        out.sample(row, "_bucket", labels, cumulative as f64);
+    }
+    let all = labels_of(row, labels).chain([("le", "+Inf")]);
+    out.sample(row, "_bucket", all, histogram.count as f64);
+    out.sample(row, "_sum", labels_of(row, labels), histogram.sum as f64 / unit);
+    out.sample(row, "_count", labels_of(row, labels), histogram.count as f64);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is written by hand for the many series is what the library writes.
+    #[test]
+    fn the_two_writers_agree() {
+        let row = Described { name: "a_total", help: "Help.", kind: Kind::Counter, labels: &["l"] };
+        for (label, value) in [("plain", 2.0), ("x\"y\\z\nw", 0.5), ("é", 1e9), ("", 1_234_567.891)] {
+            let mut own = Exposition::default();
+            own.begin(&row);
+            own.sample(&row, "", [("l", label)].into_iter(), value);
+            let families = [family(&row, vec![sample_of(&row, [("l", label)].into_iter(), value)])];
+            assert_eq!(own.finish(), TextEncoder::new().encode_to_string(&families).unwrap());
+        }
+    }
 }

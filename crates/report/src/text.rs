@@ -288,12 +288,13 @@ pub fn runs(runs: &[&Run], width: usize) -> String {
     page.finish()
 }
 
-/// Returns a table of groups of runs, named by `by`.
+/// Returns a table of groups of runs, named by `by`; p50 and p95 are of single waits.
 pub fn grouped(groups: &[Group], by: &str, width: usize) -> String {
     let mut page = Page::new(width);
     // Columns are narrow.
     let short =
         |text: String| text.replace("at least ", "≥").replace(" to ", "-").replace("not visible", "?");
+    let wait = |of: &Group, share| of.waits.at(share).map_or_else(|| "-".to_owned(), words::span);
     let rows: Vec<Vec<String>> = groups
         .iter()
         .map(|of| {
@@ -307,10 +308,13 @@ pub fn grouped(groups: &[Group], by: &str, width: usize) -> String {
                 short(words::count(&of.counts.retries)),
                 of.countable.retry_ratio().map_or_else(|| "?".to_owned(), |r| short(words::percent(r))),
                 words::span(of.waiting_ms),
+                wait(of, 0.5),
+                wait(of, 0.95),
             ]
         })
         .collect();
-    let header = [by, "runs", "failed", "asked", "sent", "factor", "retries", "ratio", "waiting"];
+    let header =
+        [by, "runs", "failed", "asked", "sent", "factor", "retries", "ratio", "waiting", "p50", "p95"];
     page.table(&header, &rows, &[1, 2], 0);
     let hidden: usize = groups.iter().map(|of| of.not_countable).sum();
     if hidden > 0 {

@@ -2,6 +2,7 @@
 
 mod audit;
 mod classify;
+mod daemon;
 mod overview;
 mod policy;
 mod replay;
@@ -28,6 +29,7 @@ pub(crate) fn run(args: Args, output: &mut Output) -> anyhow::Result<Exit> {
         Some(Command::Classify(classify)) => classify::run(&reading, display, &classify, output),
         Some(Command::Policy(policy)) => policy::run(&policy, display, output),
         Some(Command::Taxonomy(_)) => classify::export(output),
+        Some(Command::Daemon(flags)) => daemon::run(&reading, *flags),
         Some(Command::Sources) => sources::run(&reading, display, output),
     }
 }

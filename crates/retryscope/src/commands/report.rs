@@ -32,7 +32,7 @@ pub(crate) fn run(
         GroupBy::Day => (By::Day, "day"),
     };
     match display.format {
-        Format::Prom => output.text(&metrics::run_text(&Totals::of(chosen, reader.now))?)?,
+        Format::Prom => output.text(&metrics::run_text(&Totals::of(chosen, reader.now)))?,
         Format::Text if all.is_empty() => return Err(reader.nothing_found()),
         Format::Text if chosen.is_empty() => output.text("no run matches\n")?,
         Format::Text => output.text(&text::grouped(&grouped(chosen, by), name, width()))?,
