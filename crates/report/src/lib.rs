@@ -2,6 +2,7 @@
 
 pub mod json;
 pub mod metrics;
+pub mod openmetrics;
 mod page;
 pub mod text;
 pub mod words;

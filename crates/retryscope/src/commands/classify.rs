@@ -55,7 +55,9 @@ pub(crate) fn run(
     let judged = classify(&failure);
     match display.format {
         Format::Text => output.text(&page(&judged, args.provider.as_deref(), now))?,
-        Format::Json | Format::Brief | Format::Prom => output.json(&object(&judged))?,
+        Format::Json | Format::Brief | Format::Prom | Format::Openmetrics | Format::Csv => {
+            output.json(&object(&judged))?
+        }
     }
     Ok(Exit::Ok)
 }
@@ -101,7 +103,9 @@ fn batch(
                     judged.rule
                 ))?;
             }
-            Format::Json | Format::Brief | Format::Prom => output.json(&object(&judged))?,
+            Format::Json | Format::Brief | Format::Prom | Format::Openmetrics | Format::Csv => {
+                output.json(&object(&judged))?
+            }
         }
     }
 }

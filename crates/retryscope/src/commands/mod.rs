@@ -1,6 +1,7 @@
 //! One file a command; this one chooses.
 
 mod classify;
+mod export;
 mod overview;
 mod policy;
 mod replay;
@@ -21,6 +22,7 @@ pub(crate) fn run(args: Args, output: &mut Output) -> anyhow::Result<Exit> {
         Some(Command::Replay(replay)) => replay::run(&reading, display, &replay, output),
         Some(Command::Runs(runs)) => runs::run(&reading, display, &runs, output),
         Some(Command::Report(report)) => report::run(&reading, display, &report, output),
+        Some(Command::Export(export)) => export::run(&reading, display, &export, output),
         Some(Command::Schema(schema)) => schema::run(&schema, display, output),
         Some(Command::Classify(classify)) => classify::run(&reading, display, &classify, output),
         Some(Command::Policy(policy)) => policy::run(&policy, display, output),

@@ -56,7 +56,9 @@ pub(crate) fn run(
                         output.json(&object)?;
                     }
                 }
-                Format::Brief | Format::Prom => output.json(&brief(run, turn, &told))?,
+                Format::Brief | Format::Prom | Format::Openmetrics | Format::Csv => {
+                    output.json(&brief(run, turn, &told))?
+                }
             }
         }
         if run.turns.is_empty() && display.format == Format::Text {
@@ -214,7 +216,7 @@ fn none_failed(all: &[Run], reader: &Reader, display: Display, output: &mut Outp
                 output.text(&format!("the newest run is {id}: retryscope replay latest\n"))?;
             }
         }
-        Format::Json | Format::Brief | Format::Prom => {
+        Format::Json | Format::Brief | Format::Prom | Format::Openmetrics | Format::Csv => {
             output.json(&json!({"schema": "retryscope.replay/1", "run": null, "summary": "no run failed", "runs": all.len()}))?;
         }
     }

@@ -40,7 +40,7 @@ pub(crate) fn run(
         Format::Text => {
             output.text(&text::runs(&chosen, width()))?;
         }
-        Format::Json | Format::Brief | Format::Prom => {
+        Format::Json | Format::Brief | Format::Prom | Format::Openmetrics | Format::Csv => {
             let path_of = |id| reader.scan.path(id);
             let runs: Vec<_> =
                 chosen.iter().map(|run| json::runs_entry(run, &summary(run), &path_of)).collect();

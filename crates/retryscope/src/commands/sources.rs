@@ -55,7 +55,7 @@ pub(crate) fn run(reading: &Reading, display: Display, output: &mut Output) -> a
             }
             output.text(&page.finish())?;
         }
-        Format::Json | Format::Brief | Format::Prom => {
+        Format::Json | Format::Brief | Format::Prom | Format::Openmetrics | Format::Csv => {
             let sources: Vec<_> = scan
                 .sources
                 .values()
