@@ -12,12 +12,17 @@ use retryscope_record::{GapKind, Item, Place, Sink, View};
 use serde::{Deserialize, Serialize};
 
 use crate::json::{Object, holds};
-use crate::{Adapter, LineDecoder, Reading, Recognized};
+use crate::{Adapter, HEAD_LENGTH, LineDecoder, Reading, Recognized};
 
 pub(crate) const ADAPTER: Adapter = Adapter { agent: "events", places: &[], recognize };
 
 fn recognize(_: &Path, head: &[u8]) -> Option<Recognized> {
     let looks = head.split(|b| *b == b'\n').take(50).filter_map(Object::parse).any(|record| is_ours(&record));
+    // A first line longer than the head cannot be parsed yet.
+    let begins = head.len() >= HEAD_LENGTH && !head.contains(&b'\n') && head.first() == Some(&b'{');
+    let kind = |name: &&str| holds(head, &format!("\"type\":\"{name}\""));
+    let looks =
+        looks || begins && holds(head, "\"run_id\"") && retryscope_events::Body::TYPES.iter().any(kind);
     looks.then(|| Recognized {
         agent: None,
         view: View::EVENTS,

@@ -4,7 +4,7 @@
 //! bytes were cut or in which order independent sources were read.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::join::{Part, join};
 use crate::run::Run;
-use crate::view::ViewOfRun;
+use crate::view::{ViewOfRun, repeat_key};
 
 /// What the caller knows of the world outside the logs.
 #[derive(Debug)]
@@ -51,6 +51,37 @@ pub struct Engine {
     dirty: BTreeSet<RunKey>,
     /// The run that each source spoke of last.
     last: BTreeMap<SourceId, RunKey>,
+    forgotten: Forgotten,
+}
+
+/// Ids of events of runs that were forgotten, as checksums, so that a repeat is still known as one.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Forgotten {
+    order: VecDeque<u64>,
+    #[serde(skip)]
+    ids: HashSet<u64>,
+}
+
+/// Most ids of forgotten runs that are remembered.
+const FORGOTTEN_LIMIT: usize = 50_000;
+
+impl Forgotten {
+    fn insert(&mut self, id: u64) {
+        if self.ids.insert(id) {
+            self.order.push_back(id);
+        }
+        if self.order.len() > FORGOTTEN_LIMIT
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.ids.remove(&oldest);
+        }
+    }
+}
+
+/// FNV-1a, since it must be the same after an upgrade.
+fn checksum(run: &RunKey, id: &str) -> u64 {
+    let bytes = run.agent.bytes().chain([0]).chain(run.id.bytes()).chain([0]).chain(id.bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// What one source said of one run, to be saved and restored.
@@ -82,6 +113,13 @@ impl Engine {
         match item {
             Item::Event(event, raw) => {
                 let key = RunKey::new(event.agent.as_deref().unwrap_or("agent"), event.run_id.as_str());
+                if !self.forgotten.ids.is_empty()
+                    && let Some(id) = repeat_key(event)
+                    && self.forgotten.ids.contains(&checksum(&key, &id))
+                {
+                    self.duplicates += 1;
+                    return;
+                }
                 if !self.view(key, kind, origin.source).event(origin, event, raw.as_deref()) {
                     self.duplicates += 1;
                 }
@@ -117,9 +155,46 @@ impl Engine {
         std::mem::take(&mut self.dirty)
     }
 
-    /// Forgets a run, to free its memory.
+    /// Forgets a run, to free its memory; repeats of its events are still known as such.
     pub fn forget(&mut self, run: &RunKey) {
-        self.runs.remove(run);
+        self.last.retain(|_, last| last != run);
+        for view in self.runs.remove(run).into_iter().flat_map(BTreeMap::into_values) {
+            for id in view.event_ids() {
+                self.forgotten.insert(checksum(run, id));
+            }
+        }
+    }
+
+    /// Returns whether everything known of a run comes from logs of our own schema, which are never read twice.
+    pub fn is_from_events(&self, run: &RunKey) -> bool {
+        self.runs.get(run).is_some_and(|views| views.keys().all(|key| key.kind == View::EVENTS))
+    }
+
+    /// Returns when something last happened in each run.
+    pub fn last_events(&self) -> impl Iterator<Item = (&RunKey, Option<DateTime<Utc>>)> {
+        self.runs.iter().map(|(key, views)| (key, views.values().filter_map(|view| view.last_at).max()))
+    }
+
+    /// Returns the sources that are evidence of a run.
+    pub fn sources(&self) -> BTreeSet<SourceId> {
+        self.runs.values().flat_map(BTreeMap::keys).map(|key| key.first).collect()
+    }
+
+    /// Notes that something outside its log changed about a source.
+    pub fn touch_source(&mut self, source: SourceId) {
+        let of_source = self.runs.iter().filter(|(_, views)| views.keys().any(|key| key.first == source));
+        self.dirty.extend(of_source.map(|(run, _)| run.clone()));
+    }
+
+    /// Returns what is remembered of forgotten runs, to be saved.
+    pub fn forgotten(&self) -> &Forgotten {
+        &self.forgotten
+    }
+
+    /// Goes on with what was remembered of forgotten runs.
+    pub fn restore_forgotten(&mut self, mut forgotten: Forgotten) {
+        forgotten.ids = forgotten.order.iter().copied().collect();
+        self.forgotten = forgotten;
     }
 
     /// Returns the keys of all runs.
@@ -147,6 +222,7 @@ impl Engine {
             let Some(kind) = View::from_name(&kind) else { continue };
             let shared = kind == View::EVENTS;
             let key = SourceKey { kind, source: (!shared).then_some(source), first: source };
+            self.dirty.insert(run.clone());
             self.runs.entry(run).or_default().insert(key, view);
         }
     }

@@ -645,6 +645,7 @@ fn requests_of(group: &Joined<'_>, joined: &Counts) -> Vec<LogicalRequest> {
                 retries: counts.retries,
                 fallbacks: request.fallbacks(),
                 attempts,
+                shows_attempts: request.visibility.attempts == Shown::All,
                 usage: request.usage.clone(),
                 requested_model: request.requested_model.clone(),
                 origin: request.origin,

@@ -21,11 +21,14 @@ pub mod words;
 
 pub use budget::{Budget, BudgetPolicy, BudgetState, Scope, WINDOWS};
 pub use count::{Bound, Count, Counts, Evidence};
-pub use engine::{AsOf, Engine, SavedView, SourceState};
+pub use engine::{AsOf, Engine, Forgotten, SavedView, SourceState};
 pub use explain::{Explanation, Remedy, explain, in_short, summarize};
 pub use judge::Failure;
 pub use overview::{Exhausted, Overview, overview};
 pub use retryscope_policy::Settings;
 pub use retryscope_taxonomy::{Class, Reason};
 pub use run::{Attempt, Cause, LogicalRequest, RequestOutcome, Run, RunOutcome, Time, Turn};
-pub use totals::{ATTEMPT_BUCKETS, DELAY_BUCKETS, Histogram, LATE_AFTER, Metric, Series, Totals};
+pub use totals::{
+    ATTEMPT_BUCKETS, Aliases, DEFAULT_MAX_SERIES, DELAY_BUCKETS, Histogram, LATE_AFTER, Labels, Metric,
+    Series, Totals,
+};

@@ -140,6 +140,8 @@ pub struct LogicalRequest {
     pub fallbacks: u64,
     /// Visible attempts in order.
     pub attempts: Vec<Attempt>,
+    /// Whether its log has a record for each attempt.
+    pub shows_attempts: bool,
     /// Tokens of the answer.
     pub usage: Option<Usage>,
     /// The model that was asked for, when another one answered.

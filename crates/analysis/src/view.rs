@@ -239,6 +239,11 @@ impl TurnView {
 }
 
 impl ViewOfRun {
+    /// Returns the ids by which repeats are known.
+    pub(crate) fn event_ids(&self) -> impl Iterator<Item = &str> {
+        self.seen.iter().map(String::as_str)
+    }
+
     /// Takes one event. Returns false for a repeat that was dropped.
     pub(crate) fn event(&mut self, origin: Origin, event: &Event, raw: Option<&RawFailure>) -> bool {
         if let Some(key) = repeat_key(event)
@@ -913,7 +918,8 @@ fn reached(failure: &Failure) -> Option<bool> {
 }
 
 /// Returns the key under which a repeat of an event is dropped; `None` where nothing explicit tells.
-fn repeat_key(event: &Event) -> Option<String> {
+/// Returns what an event has in common with its repeats; `None` for one without an id of its own.
+pub(crate) fn repeat_key(event: &Event) -> Option<String> {
     if let Some(id) = &event.event_id {
         return Some(id.clone());
     }

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use chrono::{DateTime, Utc};
 use clap::Parser;
 
 use crate::config::{Config, EXAMPLE};
@@ -25,6 +26,18 @@ pub struct Args {
     /// Folder to follow instead of the agents' usual places; may be given more than once
     #[arg(long, value_name = "DIR", env = "RETRYSCOPE_ROOTS", value_delimiter = ':')]
     pub root: Vec<PathBuf>,
+    /// The time that counts as now, to compare with a report of the same files (RFC 3339)
+    #[arg(long, value_name = "TIME", hide = true)]
+    pub as_of: Option<DateTime<Utc>>,
+    /// All others.
+    #[command(flatten)]
+    pub flags: Flags,
+}
+
+/// Flags beside those that every reading command has.
+#[derive(Debug, Clone, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag that a person may set")]
+pub struct Flags {
     /// Address to serve on
     #[arg(long, value_name = "ADDR", env = "RETRYSCOPED_LISTEN")]
     pub listen: Option<String>,
@@ -37,7 +50,7 @@ pub struct Args {
     /// Configuration file
     #[arg(long, value_name = "FILE", env = "RETRYSCOPED_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Time between two looks at all files, in milliseconds; changes that are notified are seen at once
+    /// Shortest time between two looks at files, in milliseconds; changes that are notified are seen at once
     #[arg(long, value_name = "MS")]
     pub rescan_ms: Option<u64>,
     /// Look at the files on a timer only, without change notification
@@ -60,31 +73,33 @@ pub struct Args {
     pub log_json: bool,
 }
 
-/// Runs the daemon with these flags.
-pub fn main(args: Args) -> ExitCode {
-    let mut stdout = std::io::stdout().lock();
-    if args.example_config {
-        drop(stdout.write_all(EXAMPLE.as_bytes()));
-        return ExitCode::SUCCESS;
-    }
-    start_logs(args.log_json);
-    let check_only = args.check_config;
-    let result = Config::from_args(&args).and_then(|config| {
-        if check_only {
-            config.check()?;
-            drop(writeln!(stdout, "the configuration is good"));
-            return Ok(());
-        }
-        drop(stdout);
-        crate::run(config, |address| tracing::info!(%address, "listening"))
-    });
-    match result {
+/// Runs the daemon with these flags, and says what went wrong.
+pub fn main(args: &Args) -> ExitCode {
+    match run(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             drop(writeln!(std::io::stderr().lock(), "error: {error:#}"));
             ExitCode::from(2)
         }
     }
+}
+
+/// Runs the daemon with these flags until it is told to stop.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    if args.flags.example_config {
+        drop(stdout.write_all(EXAMPLE.as_bytes()));
+        return Ok(());
+    }
+    start_logs(args.flags.log_json);
+    let config = Config::from_args(args)?;
+    if args.flags.check_config {
+        config.check()?;
+        drop(writeln!(stdout, "the configuration is good"));
+        return Ok(());
+    }
+    drop(stdout);
+    crate::run(config, |address| tracing::info!(%address, "listening"))
 }
 
 fn start_logs(json: bool) {

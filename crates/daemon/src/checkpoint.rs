@@ -8,12 +8,12 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use retryscope_analysis::{SavedView, Totals};
+use retryscope_analysis::{Forgotten, SavedView, Totals};
 use retryscope_tail::FileState;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::pipeline::SavedDecoder;
+use crate::sources::SavedDecoder;
 use crate::state::{SelfCounts, State};
 
 /// Version of the format; a higher one is not read.
@@ -30,6 +30,8 @@ pub(crate) struct Restored {
     pub(crate) files: Vec<FileState>,
     pub(crate) next_id: u32,
     pub(crate) decoders: Vec<SavedDecoder>,
+    #[serde(default)]
+    pub(crate) forgotten: Forgotten,
 }
 
 #[derive(Serialize)]
@@ -41,29 +43,42 @@ struct Saved<'a> {
     files: Vec<FileState>,
     next_id: u32,
     decoders: Vec<SavedDecoder>,
+    forgotten: &'a Forgotten,
 }
 
-/// Saves the state.
-pub(crate) fn save(
-    folder: &Path,
+/// The part that every version has.
+#[derive(Deserialize)]
+struct Head {
+    version: u64,
+}
+
+/// Returns the state as it is saved.
+pub(crate) fn encode(
     state: &State,
     files: Vec<FileState>,
     next_id: u32,
     decoders: Vec<SavedDecoder>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<u8>> {
+    let mut counts = state.counts.clone();
+    counts.duplicates += state.engine.duplicates();
     let saved = Saved {
         version: VERSION,
         totals: &state.totals,
-        counts: &state.counts,
+        counts: &counts,
         views: state.engine.save(),
         files,
         next_id,
         decoders,
+        forgotten: state.engine.forgotten(),
     };
+    Ok(serde_json::to_vec(&saved)?)
+}
+
+/// Writes what was encoded.
+pub(crate) fn write(folder: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let beside = folder.join(format!("{NAME}.new"));
     let mut file = File::create(&beside).with_context(|| format!("cannot write {}", beside.display()))?;
-    serde_json::to_writer(std::io::BufWriter::new(&mut file), &saved)?;
-    file.flush()?;
+    file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&beside, folder.join(NAME))?;
     // The rename itself must be on disk before older data may go.
@@ -79,10 +94,6 @@ pub(crate) fn load(folder: &Path) -> anyhow::Result<Option<Restored>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     };
-    #[derive(Deserialize)]
-    struct Head {
-        version: u64,
-    }
     match serde_json::from_slice::<Head>(&bytes) {
         Ok(Head { version }) if version > VERSION => {
             bail!(

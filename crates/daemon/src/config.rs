@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use chrono::TimeDelta;
-use retryscope_analysis::BudgetPolicy;
+use chrono::{DateTime, TimeDelta, Utc};
+use retryscope_analysis::{BudgetPolicy, DEFAULT_MAX_SERIES};
 use retryscope_scan::{Environment, default_roots};
 use serde::Deserialize;
 
@@ -44,6 +44,10 @@ pub struct Config {
     pub aliases: BTreeMap<String, String>,
     /// On a stop signal, read everything to its end before leaving.
     pub drain: bool,
+    /// The time that counts as now, in tests; `None` = the clock.
+    pub as_of: Option<DateTime<Utc>>,
+    /// Where these settings come from, to read them again.
+    pub args: Box<Args>,
 }
 
 /// How much of the past is counted.
@@ -84,21 +88,22 @@ struct BudgetSection {
 impl Config {
     /// Puts file, environment and flags together.
     pub fn from_args(args: &Args) -> anyhow::Result<Self> {
-        let file = match &args.config {
+        let file = match &args.flags.config {
             Some(path) => read(path)?,
             None => File::default(),
         };
         let environment = Environment { home: std::env::home_dir(), variables: std::env::vars().collect() };
-        let state_dir = args.state_dir.clone().or(file.state_dir).or_else(|| default_state_dir(&environment));
+        let state_dir =
+            args.flags.state_dir.clone().or(file.state_dir).or_else(|| default_state_dir(&environment));
         let Some(state_dir) = state_dir else { bail!("no home directory; name a place with --state-dir") };
         let roots = match (args.root.is_empty(), file.roots) {
             (false, _) => args.root.clone(),
             (true, Some(roots)) => roots,
             (true, None) => default_roots(&environment),
         };
-        let listen = args.listen.clone().or(file.listen).unwrap_or_else(|| "127.0.0.1:9748".to_owned());
+        let listen = args.flags.listen.clone().or(file.listen).unwrap_or_else(|| "127.0.0.1:9748".to_owned());
         let listen = listen.parse().with_context(|| format!("listen: `{listen}` is no address and port"))?;
-        let history = args.history.clone().or(file.history).unwrap_or_else(|| "all".to_owned());
+        let history = args.flags.history.clone().or(file.history).unwrap_or_else(|| "all".to_owned());
         let default = BudgetPolicy::default();
         let budget = file.budget.map_or(default, |b| BudgetPolicy {
             limit: b.limit.unwrap_or(default.limit),
@@ -109,14 +114,16 @@ impl Config {
             listen,
             state_dir,
             history: history.parse()?,
-            rescan_ms: args.rescan_ms.or(file.rescan_ms).unwrap_or(2_000),
-            poll: args.poll || file.poll.unwrap_or(false),
-            max_series: args.max_series.or(file.max_series).unwrap_or(2_000),
+            rescan_ms: args.flags.rescan_ms.or(file.rescan_ms).unwrap_or(2_000),
+            poll: args.flags.poll || file.poll.unwrap_or(false),
+            max_series: args.flags.max_series.or(file.max_series).unwrap_or(DEFAULT_MAX_SERIES),
             budget,
             token: std::env::var("RETRYSCOPED_TOKEN").ok().or(file.token).filter(|token| !token.is_empty()),
             hosts: file.hosts.unwrap_or_default(),
             aliases: file.provider_aliases.unwrap_or_default(),
-            drain: args.drain,
+            drain: args.flags.drain,
+            as_of: args.as_of,
+            args: Box::new(args.clone()),
         })
     }
 

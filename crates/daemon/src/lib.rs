@@ -1,16 +1,21 @@
 //! `retryscoped`: follows the logs of agents and exports Prometheus metrics about their retries.
 //!
 //! [`run`] is the main path: every thread and task is made there, in order. One thread follows the files and owns the
-//! state; HTTP reads it. Not for: counting (the analysis) or naming metrics (the report).
+//! decoders (`pipeline`); HTTP reads the state they share. Not for: counting (the analysis) or naming metrics (the report).
 
+mod answers;
 pub mod args;
 mod checkpoint;
+mod complain;
 pub mod config;
+mod count;
 mod http;
 mod notify_systemd;
 mod pipeline;
 mod push;
+mod sources;
 mod state;
+mod watch;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,15 +34,14 @@ pub fn run(
     config.check()?;
     config.make_state_dir()?;
     let config = Arc::new(config);
-    let shared = Arc::new(Shared::new(config.clone()));
+    let restored = checkpoint::load(&config.state_dir)?;
+    let shared = Arc::new(Shared::new(config));
     let stop = Arc::new(AtomicBool::new(false));
 
-    // The pipeline restores the checkpoint, reads the history, then follows.
-    let restored = checkpoint::load(&config.state_dir)?;
-    let pipeline = pipeline::Pipeline::new(config.clone(), shared.clone(), restored)?;
+    // The pipeline goes on from the checkpoint, reads the history, then follows.
     let follower = std::thread::Builder::new().name("follow".into()).spawn({
-        let stop = stop.clone();
-        move || pipeline.run(&stop)
+        let (shared, stop) = (shared.clone(), stop.clone());
+        move || pipeline::Pipeline::new(shared, restored).run(&stop)
     })?;
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -45,14 +49,18 @@ pub fn run(
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    let served = runtime.block_on(http::serve(config, shared.clone(), listening));
+    let served = runtime.block_on(http::serve(shared.clone(), |address| {
+        notify_systemd::ready();
+        listening(address);
+    }));
 
-    // Told to stop: the pipeline reads what is there, saves, and goes.
+    // Told to stop: the pipeline saves what it has, and goes.
     stop.store(true, Ordering::SeqCst);
-    shared.wake();
+    shared.wake(|_| {});
     if follower.join().is_err() {
         anyhow::bail!("the reading thread panicked");
     }
+    runtime.shutdown_background();
     info!("stopped");
     served
 }

@@ -6,5 +6,5 @@ use clap::Parser as _;
 use retryscope_daemon::args::Args;
 
 fn main() -> ExitCode {
-    retryscope_daemon::args::main(Args::parse())
+    retryscope_daemon::args::main(&Args::parse())
 }

@@ -1,29 +1,44 @@
-//! What the reading thread and the HTTP server share.
+//! What the reading thread and the HTTP server share: the state behind its lock, and the means to wake the reader.
+//!
+//! Not for: reading (the pipeline) or laying out answers (see `answers`).
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use retryscope_analysis::{AsOf, BudgetState, Engine, Run, SourceState, Totals, summarize};
+use retryscope_analysis::{Aliases, Engine, SourceState, Totals};
 use retryscope_record::{RunKey, SourceId};
-use retryscope_report::{json, metrics};
-use serde_json::{Value, json as value};
+use retryscope_report::gauges::RunGauges;
 
 use crate::config::Config;
 
-/// Numbers about the daemon itself.
+/// Paths that are noted between two looks; beyond, everything is looked at.
+const CHANGED_LIMIT: usize = 4_096;
+
+/// Numbers about the daemon itself that go on after a restart.
 #[derive(Debug, Default, Clone, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 pub(crate) struct SelfCounts {
     pub(crate) gaps: BTreeMap<String, u64>,
     pub(crate) rotations: u64,
     pub(crate) truncations: u64,
     pub(crate) oversized: u64,
     pub(crate) checkpoint_failures: u64,
+    /// Repeats that were dropped before the last start.
+    pub(crate) duplicates: u64,
+    /// Requests that pushed something, by kind and result.
+    #[serde(with = "pairs")]
     pub(crate) pushed: BTreeMap<(String, String), u64>,
-    /// Times that a budget became exhausted, by scope kind, scope name and window.
-    pub(crate) exhausted: BTreeMap<(String, String, String), u64>,
+    /// Times that a budget became exhausted.
+    #[serde(with = "pairs")]
+    pub(crate) exhausted: BTreeMap<BudgetKey, u64>,
 }
+
+/// Scope kind, scope name and window.
+pub(crate) type BudgetKey = (String, String, String);
 
 /// The state of everything read so far.
 #[derive(Debug, Default)]
@@ -31,29 +46,73 @@ pub(crate) struct State {
     pub(crate) engine: Engine,
     pub(crate) totals: Totals,
     pub(crate) counts: SelfCounts,
-    pub(crate) paths: BTreeMap<SourceId, std::path::PathBuf>,
+    pub(crate) paths: BTreeMap<SourceId, PathBuf>,
     pub(crate) states: BTreeMap<SourceId, SourceState>,
+    /// What the gauges need of each run.
+    pub(crate) gauges: BTreeMap<RunKey, RunGauges>,
+    /// Run metrics as text; `None` after a change.
+    pub(crate) text: Option<Arc<str>>,
     /// Whether the backlog was consumed.
     pub(crate) ready: bool,
     pub(crate) mode: &'static str,
     pub(crate) checkpoint_at: Option<DateTime<Utc>>,
     pub(crate) read_at: Option<DateTime<Utc>>,
     /// Budgets that are exhausted now.
-    pub(crate) exhausted_now: Vec<(String, String, String)>,
+    pub(crate) exhausted_now: Vec<BudgetKey>,
+}
+
+/// Why the reading thread wakes.
+#[derive(Debug, Default)]
+pub(crate) struct Woken {
+    due: bool,
+    /// Paths that something was said to have happened to.
+    pub(crate) changed: BTreeSet<PathBuf>,
+    /// More happened than could be noted.
+    pub(crate) everything: bool,
+    /// The configuration is to be read again.
+    pub(crate) reload: bool,
 }
 
 /// State behind its lock, and the means to wake the reading thread.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) config: Arc<Config>,
+    config: RwLock<Arc<Config>>,
     state: Mutex<State>,
-    woken: Mutex<bool>,
+    woken: Mutex<Woken>,
     wake: Condvar,
+    /// Connections that were turned away.
+    pub(crate) connections_refused: AtomicU64,
 }
 
 impl Shared {
     pub(crate) fn new(config: Arc<Config>) -> Self {
-        Self { config, state: Mutex::new(State::default()), woken: Mutex::new(false), wake: Condvar::new() }
+        let mut state = State::default();
+        state.totals.configure(config.max_series, Aliases::new(&config.aliases));
+        Self {
+            config: RwLock::new(config),
+            state: Mutex::new(state),
+            woken: Mutex::default(),
+            wake: Condvar::new(),
+            connections_refused: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the settings in force.
+    pub(crate) fn config(&self) -> Arc<Config> {
+        self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts other settings in force.
+    pub(crate) fn set_config(&self, config: Arc<Config>) {
+        let mut state = self.lock();
+        state.totals.configure(config.max_series, Aliases::new(&config.aliases));
+        state.text = None;
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
+    }
+
+    /// Returns the time that counts as now.
+    pub(crate) fn now(&self) -> DateTime<Utc> {
+        self.config().as_of.unwrap_or_else(Utc::now)
     }
 
     /// Returns the state. A thread that panicked while it held it left whole statements behind, so it stays usable.
@@ -61,119 +120,56 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the reading thread.
-    pub(crate) fn wake(&self) {
-        *self.woken.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    /// Wakes the reading thread, after a note of why.
+    pub(crate) fn wake(&self, why: impl FnOnce(&mut Woken)) {
+        let mut woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        why(&mut woken);
+        woken.due = true;
         self.wake.notify_all();
     }
 
-    /// Waits until woken, or until the time is up.
-    pub(crate) fn wait(&self, most: Duration) {
+    /// Waits until woken, or until the time is up; returns why.
+    pub(crate) fn wait(&self, most: Duration) -> Woken {
         let woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut woken, _) = self
             .wake
-            .wait_timeout_while(woken, most, |woken| !*woken)
+            .wait_timeout_while(woken, most, |woken| !woken.due)
             .unwrap_or_else(PoisonError::into_inner);
-        *woken = false;
+        std::mem::take(&mut *woken)
     }
 
-    /// Returns the body of `/metrics`.
-    pub(crate) fn metrics(&self, now: DateTime<Utc>) -> Result<String, String> {
-        let state = self.lock();
-        let mut extra = metrics::Extra::default();
-        self.own_metrics(&state, &mut extra);
-        if !state.ready {
-            // Run metrics are withheld until the backlog is read, so that the first scrape is a baseline.
-            return metrics::text(&Totals::default(), &extra).map_err(|error| error.to_string());
-        }
-        let as_of = AsOf { now, sources: &state.states };
-        let runs: Vec<Run> = state.engine.runs(&as_of);
-        extra.add_runs(&runs, &state.totals, self.config.budget, now);
-        metrics::text(&state.totals, &extra).map_err(|error| error.to_string())
+    pub(crate) fn refuse_connection(&self) {
+        self.connections_refused.fetch_add(1, Ordering::Relaxed);
     }
+}
 
-    fn own_metrics(&self, state: &State, extra: &mut metrics::Extra) {
-        #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-        let number = |n: u64| n as f64;
-        extra.add("retryscope_build_info", &[env!("CARGO_PKG_VERSION")], 1.0);
-        extra.add("retryscope_revisions_total", &["reread"], number(state.totals.revisions()));
-        extra.add("retryscope_folded_total", &[], number(state.totals.folded()));
-        extra.add("retryscope_duplicates_total", &[], number(state.engine.duplicates()));
-        for kind in [
-            "invalid_json",
-            "torn_line",
-            "oversized_line",
-            "incomplete_record",
-            "newer_version",
-            "missing_sequence",
-            "database",
-        ] {
-            extra.add(
-                "retryscope_gaps_total",
-                &[kind],
-                number(state.counts.gaps.get(kind).copied().unwrap_or(0)),
-            );
-        }
-        extra.add("retryscope_source_rotations_total", &[], number(state.counts.rotations));
-        extra.add("retryscope_source_truncations_total", &[], number(state.counts.truncations));
-        extra.add("retryscope_oversized_lines_total", &[], number(state.counts.oversized));
-        extra.add("retryscope_checkpoint_failures_total", &[], number(state.counts.checkpoint_failures));
-        for mode in ["notify", "poll"] {
-            extra.add("retryscope_watch_mode", &[mode], if state.mode == mode { 1.0 } else { 0.0 });
-        }
-        #[expect(clippy::cast_precision_loss, reason = "seconds since 1970")]
-        if let Some(at) = state.checkpoint_at {
-            extra.add("retryscope_checkpoint_timestamp_seconds", &[], at.timestamp() as f64);
-        }
-        #[expect(clippy::cast_precision_loss, reason = "milliseconds since the last look")]
-        if let Some(at) = state.read_at {
-            let lag = (Utc::now() - at).num_milliseconds().max(0) as f64 / 1e3;
-            extra.add("retryscope_read_lag_seconds", &[], lag);
-        }
-        for ((kind, result), n) in &state.counts.pushed {
-            extra.add("retryscope_pushed_records_total", &[kind, result], number(*n));
-        }
-        for ((kind, name, window), n) in &state.counts.exhausted {
-            extra.add("retryscope_retry_budget_exhausted_total", &[kind, name, window], number(*n));
-        }
-        let mut agents: BTreeMap<&str, u64> = BTreeMap::new();
-        for key in state.engine.keys() {
-            *agents.entry(&key.agent).or_default() += 1;
-        }
-        for (agent, n) in agents {
-            extra.add("retryscope_sources", &[agent], number(n));
+impl Woken {
+    /// Notes a path that something happened to.
+    pub(crate) fn note(&mut self, path: PathBuf) {
+        if self.changed.len() < CHANGED_LIMIT {
+            self.changed.insert(path);
+        } else {
+            self.everything = true;
         }
     }
+}
 
-    /// Returns the list of runs.
-    pub(crate) fn runs(&self, now: DateTime<Utc>) -> Value {
-        let state = self.lock();
-        let as_of = AsOf { now, sources: &state.states };
-        let path_of = |id: SourceId| state.paths.get(&id).map_or(std::path::Path::new(""), |p| p.as_path());
-        let mut runs = state.engine.runs(&as_of);
-        runs.sort_by_key(|run| (run.started_at, run.key.clone()));
-        let entries: Vec<Value> =
-            runs.iter().map(|run| json::runs_entry(run, &summarize(run, &[], now), &path_of)).collect();
-        value!({"schema": "retryscope.runs/1", "runs": entries})
+/// Maps with structured keys as lists of pairs, since JSON keys are texts.
+mod pairs {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<K: Serialize, S: Serializer>(
+        map: &BTreeMap<K, u64>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(map.iter())
     }
 
-    /// Returns one run by id, as the replay object; `None` if there is none.
-    pub(crate) fn run(&self, id: &str, now: DateTime<Utc>) -> Option<Value> {
-        let state = self.lock();
-        let as_of = AsOf { now, sources: &state.states };
-        let key: RunKey = state.engine.keys().find(|key| &*key.id == id)?.clone();
-        let run = state.engine.run(&key, &as_of)?;
-        let path_of = |id: SourceId| state.paths.get(&id).map_or(std::path::Path::new(""), |p| p.as_path());
-        let all = state.engine.runs(&as_of);
-        let children: Vec<&Run> = all
-            .iter()
-            .filter(|other| other.key.agent == key.agent && other.facts.parent_run_id.as_deref() == Some(id))
-            .collect();
-        json::replay(&run, &children, now, &path_of)
-    }
-
-    /// Returns the state of every budget.
-    pub(crate) fn budgets(&self, now: DateTime<Utc>) -> Vec<BudgetState> {
-        self.lock().totals.budget().states(now, self.config.budget)
+    pub(super) fn deserialize<'de, K: Deserialize<'de> + Ord, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<BTreeMap<K, u64>, D::Error> {
+        Ok(Vec::<(K, u64)>::deserialize(deserializer)?.into_iter().collect())
     }
 }

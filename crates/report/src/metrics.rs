@@ -3,16 +3,13 @@
 //! Used by the daemon's `/metrics` and by `report --format prom` alike, so that neither can count for itself. Not for:
 //! what is counted (the analysis), or the daemon's state about itself (it hands that over as [`Extra`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use chrono::{DateTime, Utc};
 use prometheus::proto::{
     Bucket, Counter, Gauge, Histogram, LabelPair, Metric as ProtoMetric, MetricFamily, MetricType,
 };
 use prometheus::{Encoder, TextEncoder};
-use retryscope_analysis::{
-    ATTEMPT_BUCKETS, BudgetPolicy, Class, DELAY_BUCKETS, Metric, Run, RunOutcome, Totals,
-};
+use retryscope_analysis::{ATTEMPT_BUCKETS, DELAY_BUCKETS, Labels, Metric, Totals};
 
 /// One row of the table.
 #[derive(Debug, Clone, Copy)]
@@ -182,7 +179,7 @@ pub const STATE_METRICS: &[Described] = &[
     counter("retryscope_folded_total", "Label values that were folded into other.", &[]),
     counter("retryscope_duplicates_total", "Repeated events that were dropped.", &[]),
     counter("retryscope_gaps_total", "Lines and records that could not be read.", &["kind"]),
-    gauge("retryscope_sources", "Log files that are read.", &["agent"]),
+    gauge("retryscope_sources", "Log files that are read.", &[]),
     counter(
         "retryscope_source_rotations_total",
         "Files that were renamed and went on under a new name.",
@@ -190,11 +187,20 @@ pub const STATE_METRICS: &[Described] = &[
     ),
     counter("retryscope_source_truncations_total", "Files that were cut and written anew.", &[]),
     counter("retryscope_oversized_lines_total", "Lines over the length limit.", &[]),
-    gauge("retryscope_read_lag_seconds", "Age of the oldest byte that has not been read.", &[]),
+    gauge("retryscope_read_lag_seconds", "Time since the files were last looked at.", &[]),
     gauge("retryscope_watch_mode", "How changes are noticed; 1 for the mode in use.", &["mode"]),
     gauge("retryscope_checkpoint_timestamp_seconds", "When the state was last saved.", &[]),
     counter("retryscope_checkpoint_failures_total", "Times that the state could not be saved.", &[]),
-    counter("retryscope_pushed_records_total", "Records received over HTTP.", &["kind", "result"]),
+    counter(
+        "retryscope_pushed_requests_total",
+        "Exports and events received over HTTP, by what became of them.",
+        &["kind", "result"],
+    ),
+    counter("retryscope_connections_refused_total", "Connections over the limit.", &[]),
+    gauge("retryscope_runs_kept", "Runs that are kept in memory.", &[]),
+    gauge("retryscope_series", "Series of run metrics.", &[]),
+    gauge("process_resident_memory_bytes", "Resident memory size in bytes.", &[]),
+    gauge("process_open_fds", "Number of open file descriptors.", &[]),
 ];
 
 const fn gauge(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Described {
@@ -224,88 +230,23 @@ impl Extra {
                 .push((labels.iter().map(|l| (*l).to_owned()).collect(), value));
         }
     }
-
-    /// Adds what follows from the runs themselves: active and waiting runs, versions, resets, hidden requests, budgets.
-    pub fn add_runs(&mut self, runs: &[Run], totals: &Totals, policy: BudgetPolicy, now: DateTime<Utc>) {
-        let mut active: BTreeMap<&str, (f64, f64, f64)> = BTreeMap::new();
-        let mut versions: BTreeSet<(&str, &str)> = BTreeSet::new();
-        let mut resets: BTreeMap<(String, String), f64> = BTreeMap::new();
-        let mut hidden: BTreeMap<(String, String), (f64, Option<f64>)> = BTreeMap::new();
-        for run in runs {
-            let agent = &*run.key.agent;
-            if let Some(version) = &run.facts.agent_version {
-                versions.insert((agent, version));
-            }
-            let entry = active.entry(agent).or_default();
-            if run.outcome == RunOutcome::Running {
-                entry.0 += 1.0;
-                let last = run.turns.last().and_then(|t| t.requests.last()).and_then(|r| r.attempts.last());
-                if let Some(until) = last.and_then(|a| {
-                    Some(a.ended_at? + chrono::TimeDelta::milliseconds(a.delay_ms?.cast_signed()))
-                }) && until > now
-                {
-                    entry.1 += 1.0;
-                    let since =
-                        last.and_then(|a| a.ended_at).map_or(0, |at| (now - at).num_milliseconds().max(0));
-                    #[expect(clippy::cast_precision_loss, reason = "milliseconds of a wait")]
-                    let since = since as f64 / 1e3;
-                    entry.2 = entry.2.max(since);
-                }
-            }
-            for attempt in run.turns.iter().flat_map(|t| &t.requests).flat_map(|r| &r.attempts) {
-                let provider = attempt
-                    .candidate
-                    .provider
-                    .clone()
-                    .or_else(|| run.facts.provider.clone())
-                    .unwrap_or_else(|| "unknown".to_owned());
-                let key = (agent.to_owned(), provider);
-                if let Some(failure) = attempt.failure.as_ref().filter(|f| f.class == Class::Exhausted)
-                    && let Some(at) = failure.reset_at
-                {
-                    #[expect(clippy::cast_precision_loss, reason = "seconds since 1970")]
-                    let at = at.timestamp() as f64;
-                    let known = resets.entry(key.clone()).or_insert(at);
-                    *known = known.max(at);
-                }
-                #[expect(clippy::cast_precision_loss, reason = "small counts")]
-                let more = |n: u64| n.saturating_sub(1) as f64;
-                let known = hidden.entry(key).or_insert((0.0, Some(0.0)));
-                known.0 += more(attempt.sends.min);
-                known.1 = known.1.zip(attempt.sends.max).map(|(a, b)| a + more(b));
-            }
-        }
-        for (agent, (runs, waiting, longest)) in active {
-            self.add("retryscope_runs_active", &[agent], runs);
-            self.add("retryscope_runs_waiting", &[agent], waiting);
-            self.add("retryscope_longest_wait_seconds", &[agent], longest);
-        }
-        for (agent, version) in versions {
-            self.add("retryscope_agent_info", &[agent, version], 1.0);
-        }
-        for ((agent, provider), at) in resets {
-            self.add("retryscope_quota_reset_timestamp_seconds", &[&agent, &provider], at);
-        }
-        for ((agent, provider), (min, max)) in hidden {
-            self.add("retryscope_hidden_requests_estimate", &[&agent, &provider, "min"], min);
-            if let Some(max) = max {
-                self.add("retryscope_hidden_requests_estimate", &[&agent, &provider, "max"], max);
-            }
-        }
-        for state in totals.budget().states(now, policy) {
-            let labels = [state.scope.kind.as_str(), state.scope.name.as_str(), state.window];
-            self.add("retryscope_retry_budget_limit_ratio", &labels, state.limit);
-            self.add("retryscope_retry_budget_used_ratio", &labels, state.ratio);
-        }
-    }
 }
 
 /// Returns the run metrics, and the extra values, in the Prometheus text format.
 pub fn text(totals: &Totals, extra: &Extra) -> Result<String, prometheus::Error> {
     let mut families = run_families(totals);
     families.extend(extra_families(extra));
+    encode(&families)
+}
+
+/// Returns the extra values alone, to stand after the run metrics.
+pub fn extra_text(extra: &Extra) -> Result<String, prometheus::Error> {
+    encode(&extra_families(extra))
+}
+
+fn encode(families: &[MetricFamily]) -> Result<String, prometheus::Error> {
     let mut out = Vec::new();
-    TextEncoder::new().encode(&families, &mut out)?;
+    TextEncoder::new().encode(families, &mut out)?;
     Ok(String::from_utf8_lossy(&out).into_owned())
 }
 
@@ -326,9 +267,8 @@ fn run_families(totals: &Totals) -> Vec<MetricFamily> {
             for (series, n) in totals.counters().filter(|(series, _)| series.metric == *metric) {
                 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
                 let value = if *metric == Metric::Waiting { n as f64 / 1e3 } else { n as f64 };
-                let mut out = ProtoMetric::from_label(pairs(row, |name| {
-                    series.labels.get(name).map(std::string::ToString::to_string)
-                }));
+                let mut out =
+                    ProtoMetric::from_label(pairs(row, |name| series.labels.get(name).map(str::to_owned)));
                 let mut counter = Counter::default();
                 counter.set_value(value);
                 out.set_counter(counter);
@@ -345,13 +285,12 @@ fn run_families(totals: &Totals) -> Vec<MetricFamily> {
 fn histogram_metric(
     row: &Described,
     metric: Metric,
-    labels: &BTreeMap<String, std::sync::Arc<str>>,
+    labels: &Labels,
     histogram: &retryscope_analysis::Histogram,
 ) -> ProtoMetric {
     let (bounds, unit) =
         if metric == Metric::RetryDelay { (DELAY_BUCKETS, 1e3) } else { (ATTEMPT_BUCKETS, 1.0) };
-    let mut out =
-        ProtoMetric::from_label(pairs(row, |name| labels.get(name).map(std::string::ToString::to_string)));
+    let mut out = ProtoMetric::from_label(pairs(row, |name| labels.get(name).map(str::to_owned)));
     let mut proto = Histogram::default();
     let mut cumulative = 0;
     let mut buckets = Vec::new();

@@ -84,6 +84,8 @@ pub(crate) enum Command {
     Policy(Policy),
     /// Print the tables of provider errors for other programs
     Taxonomy(Taxonomy),
+    /// Follow logs and export Prometheus metrics (the program retryscoped)
+    Daemon(Box<retryscope_daemon::args::Flags>),
 }
 
 #[derive(Debug, ClapArgs)]

@@ -5,7 +5,7 @@
 
 mod places;
 mod read;
-mod settings;
+pub mod settings;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub struct Scan {
     /// Files and folders that could not be read.
     pub problems: Vec<Problem>,
     states: BTreeMap<SourceId, SourceState>,
-    settings: settings::Found,
+    settings: settings::Settled,
     paths: HashSet<PathBuf>,
 }
 

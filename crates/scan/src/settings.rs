@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use retryscope_analysis::{Settings, SourceState};
+use retryscope_policy::SettingInForce;
 use retryscope_policy::settings::{MAX_FILE_BYTES, read};
 use retryscope_record::SourceId;
 
@@ -27,32 +28,58 @@ const FILES: &[(&str, &str)] = &[
 ];
 
 /// Returns the agent whose configuration a file is.
-pub(crate) fn agent_of(path: &Path) -> Option<&'static str> {
+pub fn agent_of(path: &Path) -> Option<&'static str> {
     FILES.iter().find(|(_, end)| path.ends_with(end)).map(|(agent, _)| *agent)
 }
 
-/// Settings by agent and home.
+/// What was read, by agent and home.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
-    by_home: Vec<(&'static str, PathBuf, Arc<Settings>)>,
+pub struct Settled {
+    homes: Vec<Home>,
 }
 
-impl Found {
-    /// Reads one file. A file that cannot be read gives no settings: the defaults are then said to be in force.
-    pub(crate) fn read(&mut self, agent: &'static str, path: &Path) {
+#[derive(Debug)]
+struct Home {
+    agent: &'static str,
+    folder: PathBuf,
+    /// Settings by file; a later file wins.
+    files: BTreeMap<PathBuf, Vec<SettingInForce>>,
+    settings: Arc<Settings>,
+}
+
+impl Settled {
+    /// Reads one file, again if it was read before. A file that cannot be read gives no settings: the defaults are then
+    /// said to be in force.
+    pub fn read(&mut self, agent: &'static str, path: &Path) {
         let parts = FILES
             .iter()
             .find(|(_, end)| path.ends_with(end))
             .map_or(1, |(_, end)| Path::new(end).components().count());
-        let Some(home) = path.ancestors().nth(parts) else { return };
+        let Some(folder) = path.ancestors().nth(parts) else { return };
         let small = fs::metadata(path).is_ok_and(|m| m.len() <= MAX_FILE_BYTES as u64);
         let Some(text) = small.then(|| fs::read(path).ok()).flatten() else { return };
         let text = String::from_utf8_lossy(&text);
         let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        let mut entries = self.of(agent, home).map(|s| s.entries().to_vec()).unwrap_or_default();
-        entries.extend(read(agent, &name, &text));
-        self.by_home.retain(|(a, h, _)| !(*a == agent && h == home));
-        self.by_home.push((agent, home.to_path_buf(), Arc::new(Settings::new(entries))));
+        let entries = read(agent, &name, &text);
+        let known = self.homes.iter().position(|home| home.agent == agent && home.folder == folder);
+        let index = known.unwrap_or_else(|| {
+            let files = BTreeMap::new();
+            let settings = Arc::new(Settings::new(Vec::new()));
+            self.homes.push(Home { agent, folder: folder.to_path_buf(), files, settings });
+            self.homes.len() - 1
+        });
+        let home = &mut self.homes[index];
+        home.files.insert(path.to_path_buf(), entries);
+        home.settings = Arc::new(Settings::new(home.files.values().flatten().cloned().collect()));
+    }
+
+    /// Returns the settings in force for a log: those of its agent in the innermost home that holds it.
+    pub fn of(&self, agent: Option<&str>, log: &Path) -> Option<Arc<Settings>> {
+        let beside = self
+            .homes
+            .iter()
+            .filter(|home| agent.is_none_or(|of| of == home.agent) && log.starts_with(&home.folder));
+        beside.max_by_key(|home| home.folder.components().count()).map(|home| home.settings.clone())
     }
 
     /// Gives each source the settings of its agent and home.
@@ -62,20 +89,9 @@ impl Found {
         states: &mut BTreeMap<SourceId, SourceState>,
     ) {
         for (id, source) in sources {
-            let beside = self.by_home.iter().filter(|(agent, home, _)| {
-                source.agent.is_none_or(|of| of == *agent) && source.path.starts_with(home)
-            });
-            // Homes may lie inside each other; the innermost is meant.
-            if let Some((_, _, settings)) = beside.max_by_key(|(_, home, _)| home.components().count()) {
-                states.entry(*id).or_default().settings = Some(settings.clone());
+            if let Some(settings) = self.of(source.agent, &source.path) {
+                states.entry(*id).or_default().settings = Some(settings);
             }
         }
-    }
-
-    fn of(&self, agent: &str, home: &Path) -> Option<&Settings> {
-        self.by_home
-            .iter()
-            .find(|(a, h, _)| *a == agent && h == home)
-            .map(|(_, _, settings)| settings.as_ref())
     }
 }

@@ -1,14 +1,17 @@
 //! What makes a file the same file: where it lies on disk and what it begins with, never its path.
 
 use std::fs::{File, Metadata};
-use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
 /// Bytes at the beginning that are remembered.
-const HEAD: usize = 1024;
+pub(crate) const HEAD: usize = 1024;
+
+/// Bytes before the reading position that are remembered.
+const TAIL: u64 = 512;
 
 /// Identity of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,11 +29,22 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads the identity of an open file; its position is then undefined.
-    pub(crate) fn of(file: &mut File, metadata: &Metadata) -> io::Result<Self> {
-        let (head, head_length) = beginning(file, HEAD)?;
+    /// Reads the identity of an open file.
+    pub(crate) fn of(file: &File, metadata: &Metadata) -> io::Result<Self> {
+        let bytes = read_span(file, 0, HEAD)?;
         let born = metadata.created().ok();
-        Ok(Self { device: metadata.dev(), inode: metadata.ino(), born, head_length, head })
+        Ok(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            born,
+            head_length: bytes.len(),
+            head: Checksum::of(&bytes),
+        })
+    }
+
+    /// Returns the place on disk.
+    pub(crate) fn place(&self) -> (u64, u64) {
+        (self.device, self.inode)
     }
 
     /// Returns whether the metadata is of the same place on disk.
@@ -43,28 +57,58 @@ impl Identity {
     }
 
     /// Returns whether a file still begins as it did; a file that has grown since may begin longer.
-    pub(crate) fn still_begins(&self, file: &mut File) -> io::Result<bool> {
-        let (head, length) = beginning(file, self.head_length)?;
-        Ok(length == self.head_length && head == self.head)
+    pub(crate) fn still_begins(&self, file: &File) -> io::Result<bool> {
+        let bytes = read_span(file, 0, self.head_length)?;
+        Ok(bytes.len() == self.head_length && Checksum::of(&bytes) == self.head)
     }
 
     /// Takes more of the beginning, when the file was shorter than the head before.
-    pub(crate) fn extend(&mut self, file: &mut File) -> io::Result<()> {
+    pub(crate) fn extend(&mut self, file: &File) -> io::Result<()> {
         if self.head_length < HEAD {
-            (self.head, self.head_length) = beginning(file, HEAD)?;
+            let bytes = read_span(file, 0, HEAD)?;
+            (self.head, self.head_length) = (Checksum::of(&bytes), bytes.len());
         }
         Ok(())
     }
 }
 
-/// Returns checksum and length of the first `limit` bytes.
-fn beginning(file: &mut File, limit: usize) -> io::Result<(u64, usize)> {
-    file.seek(SeekFrom::Start(0))?;
-    let mut sum = Checksum::default();
-    let mut bytes = Vec::with_capacity(limit);
-    file.take(limit as u64).read_to_end(&mut bytes)?;
-    sum.add(&bytes);
-    Ok((sum.value(), bytes.len()))
+/// The bytes before a reading position: a file that was cut and is longer again may begin as it did, but does not go on
+/// where it was left.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Tail {
+    end: u64,
+    sum: u64,
+}
+
+impl Tail {
+    /// Reads the bytes before `end`.
+    pub(crate) fn before(file: &File, end: u64) -> io::Result<Self> {
+        let length = end.min(TAIL);
+        let bytes = read_span(file, end - length, usize::try_from(length).unwrap_or_default())?;
+        Ok(Self { end, sum: Checksum::of(&bytes) })
+    }
+
+    /// Returns whether they still stand there.
+    pub(crate) fn still_stands(self, file: &File) -> bool {
+        // What cannot be read now is no sign of a change.
+        self.end == 0 || Self::before(file, self.end).is_ok_and(|now| now == self)
+    }
+}
+
+/// Returns up to `length` bytes from `offset`, without moving the file's position.
+pub(crate) fn read_span(file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    let mut filled = 0;
+    while filled < length {
+        match file.read_at(&mut bytes[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(got) => filled += got,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
 }
 
 /// Checksum of bytes in any cut: FNV-1a, 64 bit.
@@ -78,6 +122,13 @@ impl Default for Checksum {
 }
 
 impl Checksum {
+    /// Returns the checksum of these bytes.
+    pub(crate) fn of(bytes: &[u8]) -> u64 {
+        let mut sum = Self::default();
+        sum.add(bytes);
+        sum.0
+    }
+
     pub(crate) fn add(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);

@@ -3,6 +3,7 @@
 //! Not for: what a line means. Invariant: every byte is looked at once, and no line, however long, makes more than
 //! [`LINE_LIMIT`] bytes stay in memory.
 
+mod copies;
 mod follow;
 mod identity;
 mod lines;

@@ -9,7 +9,11 @@ use crate::shrink::Shrink;
 /// Longest line that is handed over whole, in bytes. A longer one is handed over with its long strings cut.
 pub const LINE_LIMIT: usize = 4 << 20;
 
+/// Most bytes that one read asks for.
 const BLOCK: usize = 256 << 10;
+
+/// Bytes that the first read after a pause asks for: a file that is followed grows by a few lines at a time.
+const SMALL_BLOCK: usize = 16 << 10;
 
 /// One line, without its line end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +45,8 @@ pub struct LineReader<R> {
     shrink: Option<Shrink>,
     skeleton: Vec<u8>,
     done: bool,
+    /// Bytes that the next read asks for at least.
+    block: usize,
 }
 
 impl<R: Read> LineReader<R> {
@@ -63,6 +69,27 @@ impl<R: Read> LineReader<R> {
             shrink: None,
             skeleton: Vec::new(),
             done: false,
+            block: BLOCK,
+        }
+    }
+
+    /// Returns the input.
+    pub fn input(&self) -> &R {
+        &self.input
+    }
+
+    /// Gives the memory of the buffer back, as far as no begun line stands in it; the next read takes little again.
+    pub fn release(&mut self) {
+        self.skeleton = Vec::new();
+        self.block = SMALL_BLOCK;
+        if self.start == self.end {
+            self.buffer = Vec::new();
+            self.start = 0;
+            self.end = 0;
+        } else if self.buffer.len() > 4 * SMALL_BLOCK && self.end - self.start <= SMALL_BLOCK {
+            self.buffer = self.buffer[self.start..self.end].to_vec();
+            self.end -= self.start;
+            self.start = 0;
         }
     }
 
@@ -81,6 +108,11 @@ impl<R: Read> LineReader<R> {
     /// Returns whether a line has begun that has no end yet.
     pub fn has_partial_line(&self) -> bool {
         self.end > self.start || self.shrink.is_some()
+    }
+
+    /// Returns what stands after the last line end; empty for a line that is too long to keep.
+    pub fn partial_line(&self) -> &[u8] {
+        if self.shrink.is_some() { &[] } else { &self.buffer[self.start..self.end] }
     }
 
     fn next(&mut self, take_last: bool) -> io::Result<Option<Line<'_>>> {
@@ -107,15 +139,15 @@ impl<R: Read> LineReader<R> {
                 self.shrunk += (self.end - self.start) as u64;
                 self.start = 0;
                 self.end = 0;
-            } else if self.start > 0 && self.buffer.len() - self.end < BLOCK / 2 {
+            } else if self.start > 0 && self.buffer.len() - self.end < self.block / 2 {
                 self.buffer.copy_within(self.start..self.end, 0);
                 self.end -= self.start;
                 self.start = 0;
             }
             scanned = scanned.min(self.end);
-            if self.buffer.len() - self.end < BLOCK / 2 {
+            if self.buffer.len() - self.end < self.block / 2 {
                 let larger = (self.buffer.len() * 2).min(LINE_LIMIT + BLOCK);
-                self.buffer.resize(larger.max(self.end + BLOCK), 0);
+                self.buffer.resize(larger.max(self.end + self.block), 0);
             }
             let got = match self.input.read(&mut self.buffer[self.end..]) {
                 Ok(got) => got,
@@ -124,6 +156,9 @@ impl<R: Read> LineReader<R> {
             };
             self.end += got;
             self.done = got == 0;
+            if self.end == self.buffer.len() {
+                self.block = BLOCK;
+            }
         }
     }
 

@@ -68,12 +68,26 @@ pub fn walk(root: &Path, enter: &dyn Fn(&Path) -> bool) -> (Vec<Found>, Vec<Walk
             }
         }
     }
-    // Several names of one file are one file; a name that is no link is the better one.
+    (unique(found), problems)
+}
+
+/// Returns the regular files in `folder` itself, sorted by path.
+pub(crate) fn list(folder: &Path) -> Vec<Found> {
+    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let files = entries.filter_map(|entry| {
+        let path = entry.path();
+        fs::metadata(&path).ok().filter(Metadata::is_file).map(|metadata| Found { path, metadata })
+    });
+    unique(files.collect())
+}
+
+/// Several names of one file are one file; a name that is no link is the better one.
+fn unique(mut found: Vec<Found>) -> Vec<Found> {
     found.sort_by_cached_key(|f| {
         (fs::symlink_metadata(&f.path).is_ok_and(|m| m.is_symlink()), f.path.clone())
     });
     let mut files = HashSet::new();
     found.retain(|f| files.insert((f.metadata.dev(), f.metadata.ino())));
     found.sort_by(|a, b| a.path.cmp(&b.path));
-    (found, problems)
+    found
 }

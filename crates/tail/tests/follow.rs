@@ -210,6 +210,77 @@ fn a_plain_copy_adds_nothing() {
 }
 
 #[test]
+fn a_copy_that_is_still_being_made_adds_nothing() {
+    let mut place = Place::new();
+    let text = (0..200).fold(String::new(), |all, n| all + &format!("line {n}\n"));
+    let (begin, end) = text.split_at(1500);
+    place.append("log", &text);
+    place.scan();
+    place.append("log.1", begin);
+    place.scan();
+    place.append("log.1", end);
+    place.append("log", "more\n");
+    place.append("log.1", "more\n");
+    File::create(place.path("log")).unwrap();
+    place.append("log", "after\n");
+    place.scan();
+    assert_eq!(place.notes.lines.len(), 202);
+    assert_eq!(place.notes.texts()[200..], ["more", "after"]);
+}
+
+#[test]
+fn a_copy_outlives_its_original() {
+    let mut place = Place::new();
+    place.append("log", "1\n2\n");
+    place.scan();
+    fs::copy(place.path("log"), place.path("moved")).unwrap();
+    place.scan();
+    fs::remove_file(place.path("log")).unwrap();
+    place.append("moved", "3\n");
+    place.scan();
+    assert_eq!(place.notes.texts(), ["1", "2", "3"]);
+}
+
+#[test]
+fn a_log_written_anew_with_more_goes_on() {
+    let mut place = Place::new();
+    place.append("log", "1\n2\n");
+    place.scan();
+    fs::write(place.path("log.new"), "1\n2\n3\n").unwrap();
+    fs::rename(place.path("log.new"), place.path("log")).unwrap();
+    place.scan();
+    assert_eq!(place.notes.texts(), ["1", "2", "3"]);
+}
+
+#[test]
+fn a_cut_file_that_begins_alike_and_is_longer_is_noticed() {
+    let mut place = Place::new();
+    let head = "x".repeat(2000);
+    place.append("log", &format!("{head}\n1\n"));
+    place.scan();
+    File::create(place.path("log")).unwrap();
+    place.append("log", &format!("{head}\n2\n3\n"));
+    place.scan();
+    assert_eq!(place.notes.texts(), [head.as_str(), "1", head.as_str(), "2", "3"]);
+}
+
+#[test]
+fn what_was_notified_is_looked_at_alone() {
+    let mut place = Place::new();
+    fs::create_dir(place.path("a")).unwrap();
+    place.append("a/log", "1\n");
+    place.scan();
+    fs::rename(place.path("a/log"), place.path("a/log.1")).unwrap();
+    place.append("a/log", "2\n");
+    let changed = [place.path("a/log")].into();
+    place.follower.check(&changed, &mut place.notes);
+    place.append("a/log.1", "1b\n");
+    let changed = [place.path("a/log.1"), place.path("a/gone")].into();
+    place.follower.check(&changed, &mut place.notes);
+    assert_eq!(place.notes.texts(), ["1", "2", "1b"]);
+}
+
+#[test]
 fn a_link_that_points_elsewhere_is_followed() {
     let mut place = Place::new();
     let other = tempfile::tempdir().unwrap();

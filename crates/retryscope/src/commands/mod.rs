@@ -1,6 +1,7 @@
 //! One file a command; this one chooses.
 
 mod classify;
+mod daemon;
 mod export;
 mod overview;
 mod policy;
@@ -27,6 +28,7 @@ pub(crate) fn run(args: Args, output: &mut Output) -> anyhow::Result<Exit> {
         Some(Command::Classify(classify)) => classify::run(&reading, display, &classify, output),
         Some(Command::Policy(policy)) => policy::run(&policy, display, output),
         Some(Command::Taxonomy(_)) => classify::export(output),
+        Some(Command::Daemon(flags)) => daemon::run(&reading, *flags),
         Some(Command::Sources) => sources::run(&reading, display, output),
     }
 }

@@ -4,63 +4,32 @@
 //! `POST /v1/logs`, `/v1/traces` (OTLP), `/v1/events` (schema v1). Off loopback everything but `/metrics` and health needs
 //! the token; the `Host` header must name this server (against DNS rebinding).
 
-use std::net::SocketAddr;
+mod server;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use axum::Router;
 use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use chrono::Utc;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 
-use crate::config::Config;
-use crate::push;
+pub(crate) use self::server::serve;
+use crate::push::{self, Refused};
 use crate::state::Shared;
 
-/// Largest body that is taken.
-const BODY_LIMIT: usize = 8 << 20;
-
-/// Longest time a request may take.
+/// Longest time a request may take, its body included.
 const REQUEST_TIME: Duration = Duration::from_secs(30);
 
 type Handle = State<Arc<Shared>>;
 
-/// Serves until a stop signal comes.
-pub(crate) async fn serve(
-    config: Arc<Config>,
-    shared: Arc<Shared>,
-    listening: impl FnOnce(SocketAddr),
-) -> anyhow::Result<()> {
-    let listener = TcpListener::bind(config.listen)
-        .await
-        .with_context(|| format!("cannot listen on {}", config.listen))?;
-    listening(listener.local_addr()?);
-    axum::serve(listener, router(shared)).with_graceful_shutdown(stopped()).await?;
-    Ok(())
-}
-
-/// Returns when the process is told to stop.
-async fn stopped() {
-    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
-    }
-}
-
-fn router(shared: Arc<Shared>) -> Router {
+pub(crate) fn router(shared: Arc<Shared>) -> Router {
     let guarded = Router::new()
         .route("/api/v1/runs", get(runs))
         .route("/api/v1/runs/{id}", get(run))
@@ -68,13 +37,14 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/logs", post(logs))
         .route("/v1/traces", post(traces))
         .route("/v1/events", post(events))
-        .layer(DefaultBodyLimit::max(BODY_LIMIT))
+        .layer(DefaultBodyLimit::max(push::BODY_LIMIT))
         .layer(middleware::from_fn_with_state(shared.clone(), needs_token));
     Router::new()
         .route("/metrics", get(metrics))
         .route("/-/healthy", get(|| async { "healthy\n" }))
         .route("/-/ready", get(ready))
         .merge(guarded)
+        .fallback(|| async { problem(StatusCode::NOT_FOUND, "nothing is served here") })
         .layer(middleware::from_fn_with_state(shared.clone(), checks_host))
         .layer(middleware::from_fn(in_time))
         .with_state(shared)
@@ -92,7 +62,7 @@ async fn checks_host(State(shared): Handle, request: Request, next: Next) -> Res
     let name = host
         .rsplit_once(':')
         .map_or(host, |(name, port)| if port.chars().all(|c| c.is_ascii_digit()) { name } else { host });
-    let config = &shared.config;
+    let config = shared.config();
     let known = name == "localhost"
         || name == "127.0.0.1"
         || name == "[::1]"
@@ -109,7 +79,7 @@ async fn checks_host(State(shared): Handle, request: Request, next: Next) -> Res
 }
 
 async fn needs_token(State(shared): Handle, request: Request, next: Next) -> Response {
-    let Some(token) = &shared.config.token else { return next.run(request).await };
+    let Some(token) = shared.config().token.clone() else { return next.run(request).await };
     let given = request
         .headers()
         .get(header::AUTHORIZATION)
@@ -134,7 +104,7 @@ async fn blocking<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> 
 }
 
 async fn metrics(State(shared): Handle) -> Response {
-    match blocking(move || shared.metrics(Utc::now())).await {
+    match blocking(move || shared.metrics()).await {
         Some(Ok(text)) => {
             ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
         }
@@ -150,15 +120,15 @@ async fn ready(State(shared): Handle) -> Response {
 }
 
 async fn runs(State(shared): Handle) -> Response {
-    match blocking(move || shared.runs(Utc::now())).await {
-        Some(runs) => answer(runs),
+    match blocking(move || shared.runs()).await {
+        Some(runs) => answer(&runs),
         None => problem(StatusCode::INTERNAL_SERVER_ERROR, "cannot list the runs"),
     }
 }
 
 async fn run(State(shared): Handle, Path(id): Path<String>) -> Response {
-    match blocking(move || shared.run(&id, Utc::now())).await {
-        Some(Some(run)) => answer(run),
+    match blocking(move || shared.run(&id)).await {
+        Some(Some(run)) => answer(&run),
         _ => problem(StatusCode::NOT_FOUND, "no such run"),
     }
 }
@@ -172,7 +142,7 @@ struct Asked {
 
 /// Advice only: a client that cannot ask retries as it would have.
 async fn budget(State(shared): Handle, Query(asked): Query<Asked>) -> Response {
-    let Some(states) = blocking(move || shared.budgets(Utc::now())).await else {
+    let Some(states) = blocking(move || shared.budgets()).await else {
         return problem(StatusCode::INTERNAL_SERVER_ERROR, "cannot tell the budget");
     };
     let concerns = |kind: &str, name: &str| match kind {
@@ -197,7 +167,7 @@ async fn budget(State(shared): Handle, Query(asked): Query<Asked>) -> Response {
     } else {
         format!("over budget: {}", spent.join("; "))
     };
-    answer(json!({
+    answer(&json!({
         "schema": "retryscope.budget/1",
         "retry_allowed": spent.is_empty(),
         "reason": reason,
@@ -205,34 +175,52 @@ async fn budget(State(shared): Handle, Query(asked): Query<Asked>) -> Response {
     }))
 }
 
-async fn logs(state: Handle, headers: HeaderMap, body: Bytes) -> Response {
+/// A body, or why there is none.
+type Received = Result<Bytes, BytesRejection>;
+
+async fn logs(state: Handle, headers: HeaderMap, body: Received) -> Response {
     pushed(state, push::Kind::Logs, headers, body).await
 }
 
-async fn traces(state: Handle, headers: HeaderMap, body: Bytes) -> Response {
+async fn traces(state: Handle, headers: HeaderMap, body: Received) -> Response {
     pushed(state, push::Kind::Traces, headers, body).await
 }
 
-async fn events(state: Handle, headers: HeaderMap, body: Bytes) -> Response {
+async fn events(state: Handle, headers: HeaderMap, body: Received) -> Response {
     pushed(state, push::Kind::Events, headers, body).await
 }
 
-async fn pushed(State(shared): Handle, kind: push::Kind, headers: HeaderMap, body: Bytes) -> Response {
+async fn pushed(State(shared): Handle, kind: push::Kind, headers: HeaderMap, body: Received) -> Response {
     let text = |name: header::HeaderName| headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
     let (content_type, encoding) = (text(header::CONTENT_TYPE), text(header::CONTENT_ENCODING));
-    let taken =
-        blocking(move || push::take(&shared, kind, content_type.as_deref(), encoding.as_deref(), &body))
-            .await;
+    let protobuf = content_type.as_deref().is_some_and(|kind| kind.starts_with("application/x-protobuf"));
+    let taken = blocking(move || {
+        let body = match &body {
+            Ok(bytes) => Ok(&bytes[..]),
+            Err(why) => Err(Refused { status: why.status().as_u16(), message: why.body_text() }),
+        };
+        push::take(&shared, kind, content_type.as_deref(), encoding.as_deref(), body)
+    })
+    .await;
     match taken {
-        Some(Ok(())) => answer(json!({})),
-        Some(Err(push::Refused { status, message })) => {
-            problem(StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), &message)
+        // The answer has the form of the question; an empty message says that all of it was taken.
+        Some(Ok(())) if protobuf => {
+            ([(header::CONTENT_TYPE, "application/x-protobuf")], Bytes::new()).into_response()
+        }
+        Some(Ok(())) => answer(&json!({})),
+        Some(Err(Refused { status, message })) => {
+            let mut response =
+                problem(StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), &message);
+            if status == 429 {
+                response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("5"));
+            }
+            response
         }
         None => problem(StatusCode::INTERNAL_SERVER_ERROR, "cannot take the data"),
     }
 }
 
-fn answer(value: Value) -> Response {
+fn answer(value: &Value) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
 }
 

@@ -1,0 +1,107 @@
+//! Counts what is new, and forgets what is over.
+//!
+//! Not for: what counts (the analysis decides). The lock on the state is given up between runs, so that a scrape never
+//! waits for a whole backlog.
+
+use std::collections::BTreeSet;
+
+use chrono::TimeDelta;
+use retryscope_analysis::AsOf;
+use retryscope_record::RunKey;
+use retryscope_report::gauges::RunGauges;
+
+use crate::state::{BudgetKey, Shared, State};
+
+/// Runs whose last event is older than this are no longer kept in memory.
+const FORGET_AFTER: TimeDelta = TimeDelta::hours(24);
+
+/// Beyond this many runs, those that are over are forgotten sooner.
+const KEPT_RUNS: usize = 2_000;
+
+/// A run that is over is kept at least this long, for the API and for records that come late.
+const KEPT_AT_LEAST: TimeDelta = TimeDelta::minutes(2);
+
+/// Counts what is new in the runs that something was said of.
+pub(crate) fn count(shared: &Shared, dirty: &BTreeSet<RunKey>) {
+    let now = shared.now();
+    for key in dirty {
+        let mut state = shared.lock();
+        let State { engine, totals, states, gauges, .. } = &mut *state;
+        let Some(run) = engine.run(key, &AsOf { now, sources: states }) else {
+            gauges.remove(key);
+            continue;
+        };
+        totals.add(&run, now);
+        gauges.insert(key.clone(), RunGauges::of(&run, totals.aliases()));
+        state.text = None;
+    }
+    spend(shared);
+}
+
+/// Looks again at runs that were going on: time alone may end them.
+pub(crate) fn look_at_running(shared: &Shared) {
+    let running: BTreeSet<RunKey> = {
+        let state = shared.lock();
+        state.gauges.iter().filter(|(_, gauges)| gauges.is_running).map(|(key, _)| key.clone()).collect()
+    };
+    let now = shared.now();
+    for key in running {
+        let mut state = shared.lock();
+        let State { engine, totals, states, gauges, .. } = &mut *state;
+        if let Some(run) = engine.run(&key, &AsOf { now, sources: states }) {
+            let known = RunGauges::of(&run, totals.aliases());
+            if !known.is_running {
+                totals.add(&run, now);
+                gauges.insert(key, known);
+                state.text = None;
+            }
+        }
+    }
+    spend(shared);
+}
+
+/// Notes budgets that became exhausted.
+fn spend(shared: &Shared) {
+    let now = shared.now();
+    let policy = shared.config().budget;
+    let mut state = shared.lock();
+    state.totals.budget_mut().forget_before(now);
+    let exhausted: Vec<BudgetKey> = state
+        .totals
+        .budget()
+        .states(now, policy)
+        .into_iter()
+        .filter(|budget| budget.exhausted)
+        .map(|budget| (budget.scope.kind, budget.scope.name, budget.window.to_owned()))
+        .collect();
+    for key in &exhausted {
+        if !state.exhausted_now.contains(key) {
+            *state.counts.exhausted.entry(key.clone()).or_default() += 1;
+        }
+    }
+    state.exhausted_now = exhausted;
+}
+
+/// Forgets runs of our own schema that are over: their counts stay, and their logs are never read again from the start.
+/// Runs of session files stay, since a changed file is read anew as a whole.
+pub(crate) fn forget(shared: &Shared) {
+    let now = shared.now();
+    let mut state = shared.lock();
+    let mut over: Vec<_> = state
+        .engine
+        .last_events()
+        .filter(|(key, at)| at.is_some_and(|at| now - at > KEPT_AT_LEAST) && state.engine.is_from_events(key))
+        .map(|(key, at)| (at, key.clone()))
+        .collect();
+    over.sort_unstable();
+    let kept = state.gauges.len();
+    for (index, (at, key)) in over.into_iter().enumerate() {
+        let old = at.is_some_and(|at| now - at > FORGET_AFTER);
+        let crowded = kept - index > KEPT_RUNS && state.gauges.get(&key).is_none_or(|g| !g.is_running);
+        if old || crowded {
+            state.engine.forget(&key);
+            state.totals.settle(&key);
+            state.gauges.remove(&key);
+        }
+    }
+}

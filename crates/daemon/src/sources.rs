@@ -1,0 +1,356 @@
+//! The decoders of all followed files: hands their lines, documents and rows to the engine.
+//!
+//! Not for: following files (the `tail` crate) or counting (see `count`). A source that cannot be read is complained about
+//! and looked at again when it changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use chrono::DateTime;
+use retryscope_adapters::{
+    DatabaseDecoder, DocumentDecoder, HEAD_LENGTH, LineDecoder, Reading, is_complete_json, may_hold_records,
+    open_database, recognize,
+};
+use retryscope_record::{GapKind, Item, Origin, Place, Sink, SourceId, View};
+use retryscope_scan::feed;
+use retryscope_scan::settings::{Settled, agent_of};
+use retryscope_tail::{FileState, Happening, Interest, Line, Listener};
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use crate::complain::Complaints;
+use crate::notify_systemd::Watchdog;
+use crate::state::{Shared, State};
+
+/// Largest document that is read.
+const DOCUMENT_LIMIT: u64 = 16 << 20;
+
+/// Lines between two looks at the watchdog.
+const BEAT_EVERY: u64 = 4_096;
+
+/// Decoders by source.
+pub(crate) struct Sources {
+    shared: Arc<Shared>,
+    decoders: BTreeMap<u32, Source>,
+    /// Decoder states to go on from, by source.
+    saved: BTreeMap<u32, SavedDecoder>,
+    /// Files older than the history asked for are not counted.
+    pub(crate) oldest: Option<SystemTime>,
+    /// Retry settings of the agents.
+    settings: Settled,
+    /// Settings files changed since the states were last put right.
+    settings_changed: bool,
+    /// Sources that something was read of since then.
+    touched: BTreeSet<u32>,
+    complaints: Complaints,
+    pub(crate) watchdog: Watchdog,
+    lines: u64,
+}
+
+struct Source {
+    agent: Option<&'static str>,
+    view: View,
+    path: PathBuf,
+    decoder: Decoder,
+}
+
+enum Decoder {
+    Lines(Box<dyn LineDecoder>),
+    Document(Box<dyn DocumentDecoder>),
+    Database(Box<dyn DatabaseDecoder>),
+    /// Configuration of the agent, read for its retry settings.
+    Settings(&'static str),
+}
+
+/// What is saved of a decoder that can go on in the middle of its source.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct SavedDecoder {
+    pub(crate) source: u32,
+    pub(crate) state: serde_json::Value,
+}
+
+/// Returns whether a file is worth opening, by its name alone.
+pub(crate) fn may_matter(path: &Path) -> bool {
+    may_hold_records(path) || agent_of(path).is_some()
+}
+
+impl Sources {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            decoders: BTreeMap::new(),
+            saved: BTreeMap::new(),
+            oldest: None,
+            settings: Settled::default(),
+            settings_changed: false,
+            touched: BTreeSet::new(),
+            complaints: Complaints::default(),
+            watchdog: Watchdog::from_environment(),
+            lines: 0,
+        }
+    }
+
+    /// Puts back the decoders that can go on; returns the files to follow.
+    ///
+    /// A decoder that cannot go on in the middle begins again, and what its source said is forgotten first; the totals know
+    /// what each run has added, so nothing counts twice. What a file said that is gone stays.
+    pub(crate) fn restore(&mut self, decoders: Vec<SavedDecoder>, files: Vec<FileState>) -> Vec<FileState> {
+        self.saved = decoders.into_iter().map(|saved| (saved.source, saved)).collect();
+        let shared = self.shared.clone();
+        let mut state = shared.lock();
+        let mut followed = Vec::new();
+        for mut file in files {
+            let id = SourceId(file.id);
+            state.paths.insert(id, file.path.clone());
+            self.touched.insert(file.id);
+            match file.interest {
+                Interest::None | Interest::Never | Interest::LinesFromEnd => {}
+                Interest::Lines if self.reopen(&file) => {}
+                Interest::Lines | Interest::Whole if !file.path.exists() => {}
+                Interest::Lines => {
+                    state.engine.reset_source(id);
+                    file.start_again();
+                }
+                // Read as a whole again, as a new source.
+                Interest::Whole => state.engine.reset_source(id),
+            }
+            if file.interest != Interest::Whole {
+                followed.push(file);
+            }
+        }
+        followed
+    }
+
+    /// Makes the decoder of a file again after a restart. Returns false if it must begin at the start of the file.
+    fn reopen(&mut self, file: &FileState) -> bool {
+        let Some(saved) = self.saved.remove(&file.id) else { return false };
+        let Some(head) = head_of(&file.path) else { return false };
+        let Some(recognized) = recognize(&file.path, &head) else { return false };
+        let Reading::Lines(mut decoder) = recognized.reading else { return false };
+        if !decoder.restore(&saved.state) {
+            return false;
+        }
+        let (agent, view, path) = (recognized.agent, recognized.view, file.path.clone());
+        self.decoders.insert(file.id, Source { agent, view, path, decoder: Decoder::Lines(decoder) });
+        true
+    }
+
+    /// Returns what must be saved of the decoders.
+    pub(crate) fn save(&self) -> Vec<SavedDecoder> {
+        let states = self.decoders.iter().filter_map(|(id, source)| match &source.decoder {
+            Decoder::Lines(decoder) => decoder.save().map(|state| SavedDecoder { source: *id, state }),
+            Decoder::Document(_) | Decoder::Database(_) | Decoder::Settings(_) => None,
+        });
+        states.collect()
+    }
+
+    /// Puts right what is known of the sources beside their lines: when they were written, and settings in force.
+    pub(crate) fn refresh_states(&mut self, state: &mut State) {
+        let all = std::mem::take(&mut self.settings_changed);
+        let touched = std::mem::take(&mut self.touched);
+        let ids: Vec<u32> =
+            if all { self.decoders.keys().copied().collect() } else { touched.into_iter().collect() };
+        for id in ids {
+            let Some(source) = self.decoders.get(&id) else { continue };
+            let settings = self.settings.of(source.agent, &source.path);
+            let known = state.states.entry(SourceId(id)).or_default();
+            let written = std::fs::metadata(&source.path).and_then(|m| m.modified());
+            known.written_at = written.ok().map(DateTime::from).or(known.written_at);
+            if known.settings != settings {
+                known.settings = settings;
+                state.engine.touch_source(SourceId(id));
+            }
+        }
+    }
+
+    /// Forgets the places of sources that are neither followed nor evidence of a run.
+    pub(crate) fn prune(&self, state: &mut State) {
+        let evidence = state.engine.sources();
+        let keeps = |id: &SourceId| self.decoders.contains_key(&id.0) || evidence.contains(id);
+        state.paths.retain(|id, _| keeps(id));
+        state.states.retain(|id, _| keeps(id));
+    }
+
+    fn whole_document(&mut self, id: u32, path: &Path) {
+        let Some(source) = self.decoders.get_mut(&id) else { return };
+        let mut state = self.shared.lock();
+        let view = source.view;
+        match &mut source.decoder {
+            Decoder::Document(decoder) => {
+                let mut bytes = Vec::new();
+                let length = std::fs::metadata(path).map_or(0, |m| m.len());
+                if length > DOCUMENT_LIMIT {
+                    let mut into = Into { state: &mut state, id: SourceId(id), view };
+                    into.gap(Place::Whole, GapKind::OversizedLine);
+                } else if File::open(path)
+                    .and_then(|f| f.take(DOCUMENT_LIMIT).read_to_end(&mut bytes))
+                    .is_ok()
+                {
+                    state.engine.reset_source(SourceId(id));
+                    decoder.document(&bytes, &mut Into { state: &mut state, id: SourceId(id), view });
+                }
+            }
+            Decoder::Database(decoder) => {
+                let mut into = Into { state: &mut state, id: SourceId(id), view };
+                let result =
+                    open_database(path).and_then(|opened| decoder.rows(opened.connection(), &mut into));
+                if let Err(error) = result {
+                    into.gap(Place::Whole, GapKind::Database { message: error.to_string() });
+                }
+            }
+            Decoder::Settings(agent) => {
+                self.settings.read(agent, path);
+                self.settings_changed = true;
+            }
+            Decoder::Lines(_) => {}
+        }
+    }
+}
+
+fn head_of(path: &Path) -> Option<Vec<u8>> {
+    let mut head = Vec::new();
+    File::open(path).and_then(|f| f.take(HEAD_LENGTH as u64).read_to_end(&mut head)).ok()?;
+    Some(head)
+}
+
+impl Listener for Sources {
+    fn opened(&mut self, id: u32, path: &Path, head: &[u8], before: Option<u32>) -> Interest {
+        if let Some(agent) = agent_of(path) {
+            let decoder = Decoder::Settings(agent);
+            let source =
+                Source { agent: Some(agent), view: View::SETTINGS, path: path.to_path_buf(), decoder };
+            self.decoders.insert(id, source);
+            return Interest::Whole;
+        }
+        let Some(recognized) = recognize(path, head) else { return Interest::None };
+        let changed_at = std::fs::metadata(path).and_then(|m| m.modified());
+        let is_past = self.oldest.is_some_and(|oldest| changed_at.is_ok_and(|at| at < oldest));
+        // A session cannot be understood from its middle; a log of our own schema can.
+        if is_past && recognized.view != View::EVENTS {
+            return Interest::Never;
+        }
+        let (interest, decoder) = match recognized.reading {
+            Reading::Lines(mut decoder) => {
+                // A log that goes on in a new file goes on with what its decoder knew, unless it was begun anew already.
+                let known = self.saved.remove(&id).map(|saved| saved.state);
+                let known = known.or_else(|| match &self.decoders.get(&before?)?.decoder {
+                    Decoder::Lines(decoder) if recognized.view == View::EVENTS => decoder.save(),
+                    _ => None,
+                });
+                if let Some(known) = known {
+                    decoder.restore(&known);
+                }
+                let interest = if is_past { Interest::LinesFromEnd } else { Interest::Lines };
+                (interest, Decoder::Lines(decoder))
+            }
+            Reading::Document(decoder) => (Interest::Whole, Decoder::Document(decoder)),
+            Reading::Database(decoder) => (Interest::Whole, Decoder::Database(decoder)),
+        };
+        self.shared.lock().paths.insert(SourceId(id), path.to_path_buf());
+        self.touched.insert(id);
+        let (agent, view) = (recognized.agent, recognized.view);
+        self.decoders.insert(id, Source { agent, view, path: path.to_path_buf(), decoder });
+        interest
+    }
+
+    fn line(&mut self, id: u32, line: Line<'_>) {
+        self.lines += 1;
+        if self.lines.is_multiple_of(BEAT_EVERY) {
+            self.watchdog.beat();
+        }
+        if line.bytes.is_empty() {
+            return;
+        }
+        // A file whose decoder is not there was read before the last start and has not been begun again: begin it.
+        if !self.decoders.contains_key(&id) {
+            let path = self.shared.lock().paths.get(&SourceId(id)).cloned();
+            if let Some(path) = path {
+                self.opened(id, &path, line.bytes, None);
+            }
+        }
+        let Some(source) = self.decoders.get_mut(&id) else { return };
+        let Decoder::Lines(decoder) = &mut source.decoder else { return };
+        self.touched.insert(id);
+        let mut state = self.shared.lock();
+        feed(decoder.as_mut(), line, &mut Into { state: &mut state, id: SourceId(id), view: source.view });
+    }
+
+    fn is_whole_line(&self, bytes: &[u8]) -> bool {
+        bytes.first() == Some(&b'{') && bytes.last() == Some(&b'}') && is_complete_json(bytes)
+    }
+
+    fn whole(&mut self, id: u32, path: &Path) {
+        self.touched.insert(id);
+        self.watchdog.beat();
+        if let Some(source) = self.decoders.get_mut(&id) {
+            source.path = path.to_path_buf();
+        }
+        self.whole_document(id, path);
+    }
+
+    fn replaced(&mut self, id: u32) -> bool {
+        // Our own schema is a log that goes on; a session file that was replaced holds everything anew.
+        self.decoders.get(&id).is_none_or(|source| source.view != View::EVENTS)
+    }
+
+    fn reset(&mut self, id: u32) {
+        let Some(source) = self.decoders.remove(&id) else { return };
+        self.shared.lock().engine.reset_source(SourceId(id));
+        if let Some(head) = head_of(&source.path) {
+            self.opened(id, &source.path, &head, None);
+        }
+    }
+
+    fn happened(&mut self, id: u32, happening: Happening) {
+        match happening {
+            Happening::Renamed { to } => {
+                if let Some(source) = self.decoders.get_mut(&id) {
+                    source.path.clone_from(&to);
+                }
+                let mut state = self.shared.lock();
+                state.counts.rotations += 1;
+                state.paths.insert(SourceId(id), to);
+            }
+            Happening::Truncated { possible_loss } => {
+                self.shared.lock().counts.truncations += 1;
+                if possible_loss.is_none() && self.complaints.may("truncated") {
+                    warn!(source = id, "a file was cut; lines written just before may be lost");
+                }
+            }
+            Happening::Rewritten => self.shared.lock().counts.rotations += 1,
+            Happening::Removed => {
+                self.decoders.remove(&id);
+            }
+            Happening::Unreadable { message } => {
+                if self.complaints.may("unreadable") {
+                    warn!(source = id, message, "cannot read a file for now");
+                }
+            }
+        }
+    }
+}
+
+/// Hands what a decoder finds to the engine.
+struct Into<'a> {
+    state: &'a mut State,
+    id: SourceId,
+    view: View,
+}
+
+impl Sink for Into<'_> {
+    fn item(&mut self, place: Place, item: Item) {
+        self.state.engine.apply(self.view, Origin { source: self.id, place }, &item);
+    }
+
+    fn gap(&mut self, _place: Place, kind: GapKind) {
+        self.state.engine.gap(self.view, self.id);
+        if kind == GapKind::OversizedLine {
+            self.state.counts.oversized += 1;
+        }
+        *self.state.counts.gaps.entry(kind.label().to_owned()).or_default() += 1;
+    }
+}

@@ -1,0 +1,125 @@
+//! Gauges that follow from the runs themselves: active and waiting runs, versions, resets, hidden requests, budgets.
+//!
+//! A run is boiled down once to what its gauges need ([`RunGauges`]), so that a scrape does not look at every run again.
+//! Not for: counters (the totals) or names (the one table in [`crate::metrics`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use retryscope_analysis::{Aliases, BudgetPolicy, Class, Run, RunOutcome, Totals};
+
+use crate::metrics::Extra;
+
+/// What the gauges need of one run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunGauges {
+    agent: Arc<str>,
+    version: Option<Arc<str>>,
+    /// Whether it was running when it was last looked at.
+    pub is_running: bool,
+    /// Since when it waits, and until when.
+    wait: Option<(DateTime<Utc>, DateTime<Utc>)>,
+    providers: BTreeMap<Arc<str>, OfProvider>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+struct OfProvider {
+    /// Requests beyond the visible ones: at least, and at most if there is a bound.
+    hidden: (u64, Option<u64>),
+    resets: Option<DateTime<Utc>>,
+}
+
+impl RunGauges {
+    /// Returns what the gauges need of a run.
+    pub fn of(run: &Run, aliases: &Aliases) -> Self {
+        let last = run.turns.last().and_then(|t| t.requests.last()).and_then(|r| r.attempts.last());
+        let wait = last.and_then(|attempt| {
+            let since = attempt.ended_at?;
+            Some((since, since + TimeDelta::milliseconds(attempt.delay_ms?.cast_signed())))
+        });
+        let mut providers: BTreeMap<Arc<str>, OfProvider> = BTreeMap::new();
+        for attempt in run.turns.iter().flat_map(|t| &t.requests).flat_map(|r| &r.attempts) {
+            let known = providers
+                .entry(aliases.provider(run, Some(attempt)))
+                .or_insert_with(|| OfProvider { hidden: (0, Some(0)), resets: None });
+            known.hidden.0 += attempt.sends.min.saturating_sub(1);
+            known.hidden.1 = known.hidden.1.zip(attempt.sends.max).map(|(a, b)| a + b.saturating_sub(1));
+            let failure = attempt.failure.as_ref().filter(|f| f.class == Class::Exhausted);
+            known.resets = known.resets.max(failure.and_then(|f| f.reset_at));
+        }
+        Self {
+            agent: run.key.agent.clone(),
+            version: run.facts.agent_version.as_deref().map(Arc::from),
+            is_running: run.outcome == RunOutcome::Running,
+            wait,
+            providers,
+        }
+    }
+}
+
+#[derive(Default)]
+struct OfAgent {
+    active: f64,
+    waiting: f64,
+    longest: f64,
+}
+
+impl Extra {
+    /// Adds the gauges of all runs.
+    pub fn add_runs<'a>(&mut self, runs: impl Iterator<Item = &'a RunGauges>, now: DateTime<Utc>) {
+        let mut agents: BTreeMap<&str, OfAgent> = BTreeMap::new();
+        let mut versions: BTreeSet<(&str, &str)> = BTreeSet::new();
+        let mut providers: BTreeMap<(&str, &str), OfProvider> = BTreeMap::new();
+        for run in runs {
+            let agent = agents.entry(&run.agent).or_default();
+            if run.is_running {
+                agent.active += 1.0;
+                if let Some((since, _)) = run.wait.filter(|(_, until)| *until > now) {
+                    agent.waiting += 1.0;
+                    #[expect(clippy::cast_precision_loss, reason = "milliseconds of a wait")]
+                    let seconds = (now - since).num_milliseconds().max(0) as f64 / 1e3;
+                    agent.longest = agent.longest.max(seconds);
+                }
+            }
+            versions.extend(run.version.as_deref().map(|version| (&*run.agent, version)));
+            for (provider, of) in &run.providers {
+                let known = providers
+                    .entry((&run.agent, provider))
+                    .or_insert_with(|| OfProvider { hidden: (0, Some(0)), resets: None });
+                known.hidden.0 += of.hidden.0;
+                known.hidden.1 = known.hidden.1.zip(of.hidden.1).map(|(a, b)| a + b);
+                known.resets = known.resets.max(of.resets);
+            }
+        }
+        for (agent, of) in agents {
+            self.add("retryscope_runs_active", &[agent], of.active);
+            self.add("retryscope_runs_waiting", &[agent], of.waiting);
+            self.add("retryscope_longest_wait_seconds", &[agent], of.longest);
+        }
+        for (agent, version) in versions {
+            self.add("retryscope_agent_info", &[agent, version], 1.0);
+        }
+        #[expect(clippy::cast_precision_loss, reason = "counts and seconds are far below 2^52")]
+        for ((agent, provider), of) in providers {
+            if let Some(at) = of.resets {
+                let labels = [agent, provider];
+                self.add("retryscope_quota_reset_timestamp_seconds", &labels, at.timestamp() as f64);
+            }
+            let (min, max) = of.hidden;
+            self.add("retryscope_hidden_requests_estimate", &[agent, provider, "min"], min as f64);
+            if let Some(max) = max {
+                self.add("retryscope_hidden_requests_estimate", &[agent, provider, "max"], max as f64);
+            }
+        }
+    }
+
+    /// Adds the state of every budget.
+    pub fn add_budgets(&mut self, totals: &Totals, policy: BudgetPolicy, now: DateTime<Utc>) {
+        for state in totals.budget().states(now, policy) {
+            let labels = [state.scope.kind.as_str(), state.scope.name.as_str(), state.window];
+            self.add("retryscope_retry_budget_limit_ratio", &labels, state.limit);
+            self.add("retryscope_retry_budget_used_ratio", &labels, state.ratio);
+        }
+    }
+}

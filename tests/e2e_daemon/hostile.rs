@@ -1,0 +1,111 @@
+//! Whatever comes over HTTP: a clear answer, and the daemon goes on.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use super::support::{Daemon, Place, many};
+
+fn lives(daemon: &Daemon) {
+    assert_eq!(daemon.get("/-/healthy").status, 200, "{}", daemon.logs());
+}
+
+#[test]
+fn bad_requests_get_clear_answers() {
+    let place = Place::new();
+    place.append("events.jsonl", &many("a", 0..3));
+    let daemon = place.start();
+    assert_eq!(daemon.get("/nothing").status, 404);
+    assert_eq!(daemon.get("/api/v1/runs/%00%ff").status, 400);
+    assert_eq!(daemon.get("/api/v1/runs/../../etc/passwd").status, 404);
+    assert_eq!(daemon.raw(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03").status, 400);
+    assert_eq!(
+        daemon.raw(b"GET /metrics HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n").status,
+        421
+    );
+    assert_eq!(
+        daemon.raw(b"DELETE /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").status,
+        405
+    );
+    let long = format!("GET /metrics HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "y".repeat(100_000));
+    assert!((400..500).contains(&daemon.raw(long.as_bytes()).status));
+    let protobuf = "content-type: application/x-protobuf\r\n";
+    for body in [&b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"[..], b"\x0a\xff\xff\xff\xff\x0f", b"\x0f"] {
+        assert_eq!(daemon.post("/v1/logs", protobuf, body).status, 400);
+        assert_eq!(daemon.post("/v1/traces", protobuf, body).status, 400);
+    }
+    assert_eq!(
+        daemon.post("/v1/logs", "content-type: application/json\r\n", b"{\"resourceLogs\":3}").status,
+        400
+    );
+    assert_eq!(daemon.post("/v1/logs", "content-type: text/plain\r\n", b"x").status, 415);
+    assert_eq!(daemon.post("/v1/events", "", b"not json").status, 400);
+    assert_eq!(daemon.post("/v1/events", "content-encoding: gzip\r\n", b"not gzip").status, 400);
+    assert_eq!(daemon.post("/v1/events", "content-encoding: br\r\n", b"x").status, 415);
+    lives(&daemon);
+    daemon.counts(3);
+    assert!(daemon.sum_of("retryscope_pushed_requests_total", "refused") > 8.0);
+}
+
+#[test]
+fn huge_bodies_are_refused_and_counted() {
+    let place = Place::new();
+    let daemon = place.start();
+    let huge = vec![b' '; 9 << 20];
+    assert_eq!(daemon.post("/v1/events", "", &huge).status, 413);
+    let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    bomb.write_all(&vec![b' '; 64 << 20]).unwrap();
+    assert_eq!(daemon.post("/v1/events", "content-encoding: gzip\r\n", &bomb.finish().unwrap()).status, 413);
+    let deep = [br#"{"resourceLogs":"#.to_vec(), b"[".repeat(200_000)].concat();
+    assert_eq!(daemon.post("/v1/logs", "content-type: application/json\r\n", &deep).status, 400);
+    lives(&daemon);
+    assert!(daemon.sum_of("retryscope_pushed_requests_total", "too_large") > 1.5);
+}
+
+#[test]
+fn many_idle_connections_do_not_stop_it() {
+    let place = Place::new();
+    let daemon = place.start();
+    let mut idle: Vec<TcpStream> = (0..300).filter_map(|_| TcpStream::connect(daemon.address).ok()).collect();
+    for stream in &mut idle {
+        drop(stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: loc"));
+    }
+    let mut last = idle.pop().unwrap();
+    last.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let mut text = String::new();
+    drop(last.read_to_string(&mut text));
+    assert!(text.starts_with("HTTP/1.1 503"), "{text}");
+    drop(idle);
+    super::support::until("free again", || match daemon.get("/-/healthy").status {
+        200 => Ok(()),
+        other => Err(other),
+    });
+    assert!(daemon.sum_of("retryscope_connections_refused_total", "") > 0.5);
+}
+
+#[test]
+fn secrets_and_prompts_come_out_nowhere() {
+    let place = Place::new();
+    let secret = "sk-proj-abcdefghijklmnop1234567890";
+    let failed = many("a", 0..1).replace("model.response", "model.failed").replace(
+        "\"attempts\":1",
+        &format!("\"status\":401,\"message\":\"Incorrect API key provided: {secret} \\u001b[31m\",\"prompt\":\"PLANTED\""),
+    );
+    place.append("events.jsonl", &failed);
+    place.append(
+        "events.jsonl",
+        &format!("{{\"type\":\"model.retry\",\"run_id\":\"b\",\"text\":\"PLANTED {secret}\n"),
+    );
+    let daemon = place.start();
+    daemon.counts(1);
+    let outputs =
+        ["/metrics", "/api/v1/runs", "/api/v1/runs/a", "/api/v1/budget"].map(|path| daemon.get(path).body);
+    assert!(outputs[2].contains("\"401\"") || outputs[2].contains("401"));
+    for text in outputs.iter().chain([&daemon.logs()]) {
+        assert!(!text.contains(secret) && !text.contains("PLANTED") && !text.contains('\u{1b}'), "{text}");
+    }
+    let log = place.state().join("checkpoint.json");
+    daemon.stop();
+    let saved = std::fs::read_to_string(log).unwrap();
+    assert!(!saved.contains(secret) && !saved.contains("PLANTED"));
+}

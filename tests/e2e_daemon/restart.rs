@@ -1,0 +1,129 @@
+//! After a stop, a crash or a move the totals go on: nothing lost, nothing twice.
+
+use std::fs;
+
+use super::support::{Place, answered, many};
+
+#[test]
+fn a_stop_in_order_saves_and_goes_on() {
+    let place = Place::new();
+    place.append("events.jsonl", &many("a", 0..10));
+    let daemon = place.start();
+    daemon.counts(10);
+    place.append("events.jsonl", &many("a", 10..12));
+    daemon.counts(12);
+    assert_eq!(daemon.stop(), Some(0));
+    place.append("events.jsonl", &many("a", 12..20));
+    let daemon = place.start();
+    assert!(!daemon.logs().contains("cannot save"), "{}", daemon.logs());
+    daemon.counts_and_stays(20);
+    assert!(daemon.sum_of("retryscope_checkpoint_failures_total", "") < 0.5);
+}
+
+#[test]
+fn rotations_while_it_is_down_lose_nothing() {
+    let place = Place::new();
+    place.append("events.jsonl", &many("a", 0..10));
+    let daemon = place.start();
+    daemon.counts(10);
+    daemon.stop();
+    place.append("events.jsonl", &many("a", 10..15));
+    fs::rename(place.log("events.jsonl"), place.log("events.jsonl.1")).unwrap();
+    place.append("events.jsonl", &many("a", 15..25));
+    let daemon = place.start();
+    daemon.counts_and_stays(25);
+}
+
+#[test]
+fn crashes_at_any_moment_under_load_with_rotation() {
+    let place = Place::new();
+    let mut written = 0;
+    let mut rotations = 0;
+    for round in 0..8 {
+        let daemon = place.start();
+        for step in 0..12 {
+            place.append("events.jsonl", &many("a", written..written + 37));
+            written += 37;
+            if (round + step) % 5 == 0 {
+                rotations += 1;
+                let to = place.log(&format!("events.jsonl.{rotations}"));
+                fs::rename(place.log("events.jsonl"), to).unwrap();
+            }
+            if step == round {
+                // Somewhere between two looks, in the middle of a line.
+                let line = answered("a", written);
+                let (begin, end) = line.split_at(line.len() / 2);
+                place.append("events.jsonl", begin);
+                std::thread::sleep(std::time::Duration::from_millis(round as u64 * 7));
+                place.append("events.jsonl", end);
+                written += 1;
+            }
+        }
+        std::thread::sleep(std::time::Duration::from_millis(round as u64 * 23));
+        daemon.crash();
+    }
+    place.start().counts_and_stays(written);
+}
+
+#[test]
+fn repeats_by_event_id_are_known_after_a_restart() {
+    let place = Place::new();
+    let with_id = |n: usize| answered("a", n).replacen('{', &format!("{{\"event_id\":\"e{n}\","), 1);
+    place.append("events.jsonl", &(with_id(1) + &with_id(2)));
+    let daemon = place.start();
+    daemon.counts(2);
+    daemon.stop();
+    place.append("other.jsonl", &(with_id(2) + &with_id(3)));
+    let daemon = place.start();
+    daemon.counts_and_stays(3);
+    assert!((daemon.sum_of("retryscope_duplicates_total", "") - 1.0).abs() < 0.1);
+}
+
+#[test]
+fn session_files_do_not_count_again() {
+    let place = Place::new();
+    let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/claude-code");
+    let run = |daemon: &super::support::Daemon| {
+        let names = [
+            "retryscope_logical_requests_total",
+            "retryscope_upstream_requests_total",
+            "retryscope_revisions_total",
+        ];
+        names.map(|name| daemon.sum_of(name, ""))
+    };
+    let daemon = super::support::Daemon::start(&fixtures, &place.state(), &[]);
+    let before = run(&daemon);
+    assert!(before[0] > 30.0);
+    daemon.stop();
+    let daemon = super::support::Daemon::start(&fixtures, &place.state(), &[]);
+    assert_eq!(run(&daemon), before);
+    daemon.crash();
+    let daemon = super::support::Daemon::start(&fixtures, &place.state(), &[]);
+    assert_eq!(run(&daemon), before);
+}
+
+#[test]
+fn a_spoilt_checkpoint_is_kept_aside_and_a_newer_one_refused() {
+    let place = Place::new();
+    place.append("events.jsonl", &many("a", 0..5));
+    place.start().stop();
+    let checkpoint = place.state().join("checkpoint.json");
+    fs::write(&checkpoint, "{\"version\":1,\"tot").unwrap();
+    let daemon = place.start();
+    daemon.counts(5);
+    daemon.stop();
+    let aside = fs::read_dir(place.state()).unwrap().map(|e| e.unwrap().file_name());
+    assert!(aside.into_iter().any(|name| name.to_string_lossy().contains("corrupt")));
+    let newer = "{\"version\":99}";
+    fs::write(&checkpoint, newer).unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_retryscoped"))
+        .args(["--listen", "127.0.0.1:0", "--root"])
+        .arg(place.folder.path().join("logs"))
+        .arg("--state-dir")
+        .arg(place.state())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("newer version"));
+    assert_eq!(fs::read_to_string(&checkpoint).unwrap(), newer);
+}
