@@ -633,7 +633,7 @@ def daemon():
     board.stat("Targets up", "none", "Daemons that answer. 0: every other panel is blind. Continue with systemctl --user status "
                "retryscoped; retryscope works without it.", f'sum(up{{job="retryscope",{of}}})', width=6)
     board.stat("Behind", "s", f"Time since it last finished a look at all files. Above {LAG_SECONDS} s the alert RetryscopeBlind fires: "
-               "a file system hangs or the machine is too busy. Continue with its log: journalctl --user -u retryscoped.",
+               "a file system hangs or the machine is too busy. Continue with its log: journalctl --user -u retryscoped; retryscope works without it.",
                f"max(retryscope_read_lag_seconds{{{of}}})", [(10, "orange"), (LAG_SECONDS, "red")], width=6)
     board.stat("State saved", "s", "Age of the checkpoint; it is saved when something changed. Old while logs grow: see Checkpoint "
                "failures. Continue with its log: journalctl --user -u retryscoped; retryscope report needs no checkpoint.",
@@ -641,9 +641,13 @@ def daemon():
     board.table("Versions", "none", "Versions running. More than one: an upgrade is under way. Continue with retryscope --version.",
                 f"count by (instance, version) (retryscope_build_info{{{of}}})", width=6, height=4)
     board.row("Reading")
+    board.lines("Files read and runs kept", "short",
+                "Log files followed, and runs in memory. Files 0: the logs lie elsewhere, or rights are missing. Continue with "
+                "retryscope sources.",
+                target(f"sum(retryscope_sources{{{of}}})", "files"),
+                target(f"sum(retryscope_runs_kept{{{of}}})", "runs"),
+                target(f"sum(retryscope_series{{{of}}})", "series"))
     for title, unit, metric, by, legend, text in [
-            ("Runs known by agent", "short", None, "agent", "{{agent}}",
-             "Runs that it keeps. An agent is missing: its logs lie elsewhere. Continue with retryscope sources."),
             ("Unreadable records", "short", "gaps", "kind", "{{kind}}",
              "Any kind rising: an agent writes a new format, or a disk is full. Continue with retryscope sources."),
             ("Oversized lines", "short", "oversized_lines", "instance", "{{instance}}",
@@ -655,9 +659,8 @@ def daemon():
              "with retryscope report, which counts anew."),
             ("Folded label values", "short", "folded", "instance", "{{instance}}",
              "Label values over the limits stand in other. Rising: raise max_series. Continue with retryscoped --example-config.")]:
-        expr = (f"sum by ({by}) (retryscope_sources{{{of}}})" if metric is None else
-                f"sum by ({by}) (increase(retryscope_{metric}_total{{{of}}}[$__rate_interval]))")
-        board.lines(title, unit, text, target(expr, legend))
+        board.lines(title, unit, text, target(
+            f"sum by ({by}) (increase(retryscope_{metric}_total{{{of}}}[$__rate_interval]))", legend))
     board.lines("Rotations and truncations", "short",
                 "Files renamed or cut. Truncations may lose lines that were just written: use rename, not copytruncate. Continue "
                 "with retryscope sources.",
@@ -667,11 +670,19 @@ def daemon():
                 "Any: the disk of the state directory is full or read-only; a restart would go on from an old state. Continue with "
                 "its log: journalctl --user -u retryscoped; retryscope report needs no checkpoint.",
                 target(f"sum(increase(retryscope_checkpoint_failures_total{{{of}}}[$__rate_interval]))", "failures"))
-    board.lines("Pushed records", "reqps",
-                "Taken and refused over HTTP, by kind. refused rising: a sender speaks another format or goes over a limit. Continue "
-                "with retryscope schema check FILE.",
-                target(f"sum by (kind, result) (rate(retryscope_pushed_records_total{{{of}}}[$__rate_interval]))",
-                       "{{kind}} {{result}}"))
+    board.lines("Pushed over HTTP", "reqps",
+                "What agents pushed, by kind and by what became of it. refused rising: a sender speaks another format or goes over a "
+                "limit. Continue with retryscope schema check FILE.",
+                target(f"sum by (kind, result) (rate(retryscope_pushed_requests_total{{{of}}}[$__rate_interval]))",
+                       "{{kind}} {{result}}"),
+                target(f"sum(rate(retryscope_connections_refused_total{{{of}}}[$__rate_interval]))", "refused connections"))
+    board.lines("Memory", "bytes",
+                "Resident memory. It grows with the runs kept, not with the size of logs; growing for days: report it. Continue with "
+                "retryscope report --format prom, which needs no daemon.",
+                target(f'sum by (instance) (process_resident_memory_bytes{{job="retryscope",{of}}})', "{{instance}}"))
+    board.lines("Open files", "short",
+                "Open file handles. Near the limit (ulimit -n): files wait to be read. Continue with retryscope sources.",
+                target(f'sum by (instance) (process_open_fds{{job="retryscope",{of}}})', "{{instance}}"))
     board.lines("How changes are noticed", "none",
                 "notify: at once; poll: at the next look. poll although notify is wanted: the limit of inotify watches is "
                 "reached. Continue with its log: journalctl --user -u retryscoped; retryscope is not affected.",

@@ -15,7 +15,7 @@ def table():
     labels = r"labels: &\[([^\]]*)\]"
     for name, kind, names in re.findall(r'name: "(retryscope_\w+)",.*?kind: Kind::(\w+),\s*' + labels, text, re.S):
         found[name] = (kind.lower(), set(re.findall(r'"(\w+)"', names)))
-    for kind, name, names in re.findall(r'\b(gauge|counter)\(\s*"(retryscope_\w+)",\s*"(?:[^"\\]|\\.)*",\s*&\[([^\]]*)\]', text, re.S):
+    for kind, name, names in re.findall(r'\b(gauge|counter)\(\s*"((?:retryscope|process)_\w+)",\s*"(?:[^"\\]|\\.)*",\s*&\[([^\]]*)\]', text, re.S):
         found[name] = (kind, set(re.findall(r'"(\w+)"', names)))
     assert len(found) > 30, "the table of metrics could not be read"
     return found
@@ -39,7 +39,7 @@ def plain(expr):
 
 
 def metrics_in(expr):
-    return set(re.findall(r"\b[a-z_]*:?retryscope_\w+(?::\w+)?|\bup\b(?=\{)", plain(expr)))
+    return set(re.findall(r"\b[a-z_]*:?retryscope_\w+(?::\w+)?|\bprocess_\w+|\bup\b(?=\{)", plain(expr)))
 
 
 RUN_METRICS = {name for name, (_, labels) in series().items()
