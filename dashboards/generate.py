@@ -443,7 +443,7 @@ def provider_health():
                 "provider's trouble. Continue with retryscope classify for a single error text.",
                 target(rate(fails, LIVE, "class"), "{{class}}"), stack=True)
     board.lines("Failed attempts by reason", "reqps",
-                "The same by reason and provider. connection_failed on all providers: look at your own network first. "
+                "The same by reason and provider. connect, refused or dns on all providers: look at your own network first. "
                 "Continue with retryscope runs --failed --provider NAME.",
                 target(f"topk(10, {rate(fails, LIVE, 'provider, reason')})", "{{provider}} {{reason}}"))
     board.lines("Failed attempts by HTTP status", "reqps",

@@ -36,8 +36,8 @@ def rules():
 
 def known_series():
     known = {**series(), "up": ("gauge", set())}
-    for _, kind, name, _, expr in rules():
-        if kind == "record":
+    for file, kind, name, _, expr in rules():
+        if kind == "record" and ":retryscope" in name and file != "optional.yaml":
             last = re.findall(r"\bby \(([^)]*)\)", plain(expr))
             known[name] = ("gauge", {label.strip() for label in last[0].split(",") if label.strip()} if last else set())
     return known
@@ -50,10 +50,10 @@ def expression(where, expr, known, is_panel):
         problem(where, "uses no metric")
     labels = set()
     for name in used:
-        if name not in known and name not in OPTIONAL:
+        if name not in known:
             problem(where, f"no such metric: {name}")
             continue
-        own = known.get(name, ("", OPTIONAL.get(name, set())))[1] | TARGET_LABELS
+        own = known[name][1] | TARGET_LABELS
         labels |= own
         for braces in re.findall(rf"(?<![\w:]){re.escape(name)}\{{((?:[^\}}\"']|\"[^\"]*\"|'[^']*')*)\}}", expr):
             for label in re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", plain(braces)):
@@ -72,10 +72,6 @@ def expression(where, expr, known, is_panel):
         if is_panel and known.get(name, ("",))[0] == "counter" and not re.search(
                 rf"(rate|increase)\({re.escape(name)}\b", bare):
             problem(where, f"shows the counter {name} itself")
-
-
-# Metrics of other programs, in rules/optional.yaml alone.
-OPTIONAL = {}
 
 
 def panels():
@@ -169,13 +165,9 @@ def main():
     fresh = subprocess.run([sys.executable, DASHBOARDS / "generate.py", "--check"], capture_output=True, text=True, timeout=60)
     if fresh.returncode:
         problem("generated files", fresh.stderr.strip())
-    for file, kind, name, block, expr in rules():
-        if file == "optional.yaml":
-            for other in re.findall(r"# reads (\S+)\{([^}]*)\}", block):
-                OPTIONAL[other[0]] = set(other[1].split(",")) - {""}
     known = known_series()
-    for file, kind, name, _, expr in rules():
-        if file != "optional.yaml":
+    for file, _, name, _, expr in rules():
+        if file != "optional.yaml":  # metrics of other programs
             expression(f"{file}/{name}", expr, known, is_panel=False)
     count = 0
     for one in queries():

@@ -193,6 +193,11 @@ scenario("refused credentials", traffic([{**HEALTHY, "minutes": 80}]) + failures
 scenario("near miss: two 401 while a token is refreshed",
          traffic([{**HEALTHY, "minutes": 60}]) + failures([(20, 0), (0.5, 4), (40, 0)], "auth"), nothing(21, 25, 40))
 
+scenario("a gateway's refused credentials, by the optional rules", traffic([{**HEALTHY, "minutes": 40}]) +
+         [series("litellm_deployment_failure_responses_total", [(20, 0), (2, 5), (18, 0)], api_provider="openai",
+                 exception_status="401")],
+         [(19, None, False), (25, "CredentialsFailing", True, {"provider": "openai"})])
+
 # --- blind
 BLIND = "RetryscopeBlind"
 scenario("the daemon does not answer",
@@ -298,13 +303,13 @@ def main():
             text = "".join(line for line in rules.read_text().splitlines(True) if not line.startswith("    interval:"))
             (folder / rules.name).write_text(text)
         jobs = []
-        order = ["retryscope.recording"] + re.findall(r"- name: (retryscope\S+)", (RULES / "alerts.yaml").read_text())
+        order = ["retryscope.recording", "retryscope.optional"] + re.findall(r"- name: (retryscope\S+)", (RULES / "alerts.yaml").read_text())
         fine = [one for one in wanted if one["interval"] == "15s"]
         for part in [[one for one in wanted if one not in fine], fine[::2], fine[1::2]]:
             if not part:
                 continue
             path = folder / f"part{len(jobs)}.test.json"
-            path.write_text(json.dumps({"rule_files": ["recording.yaml", "alerts.yaml"], "group_eval_order": order,
+            path.write_text(json.dumps({"rule_files": ["recording.yaml", "optional.yaml", "alerts.yaml"], "group_eval_order": order,
                                         "evaluation_interval": "60s" if part[0]["interval"] == "60s" else "30s", "tests": part}))
             jobs.append(subprocess.Popen(["promtool", "test", "rules", str(path)], stdout=subprocess.PIPE,
                                          stderr=subprocess.STDOUT, text=True))
