@@ -6,6 +6,7 @@ mod e2e {
     mod architecture;
     mod bad_input;
     mod cli;
+    mod export;
     mod golden;
     mod support;
 }

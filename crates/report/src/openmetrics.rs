@@ -1,4 +1,4 @@
-//! Old runs as OpenMetrics with their own times, for `promtool tsdb create-blocks-from openmetrics`.
+//! Old runs as `OpenMetrics` text with their own times, for `promtool tsdb create-blocks-from openmetrics`.
 //!
 //! Each request is added to fresh [`Totals`] attempt by attempt, as the daemon would have read it while it happened, and
 //! what each step adds is written down at the time of that step. So there is no second way of counting; everything is
@@ -39,7 +39,7 @@ struct Past {
     histograms: BTreeMap<(Metric, String), Growth<Histogram>>,
 }
 
-/// Returns the counters and histograms of all runs as OpenMetrics text. Things without any time are left out.
+/// Returns the counters and histograms of all runs as `OpenMetrics` text. Things without any time are left out.
 pub fn text(runs: &[Run], span: Span) -> String {
     let mut past = Past::default();
     for run in runs {
@@ -50,7 +50,7 @@ pub fn text(runs: &[Run], span: Span) -> String {
         let family = row.name.trim_end_matches("_total");
         let kind = if row.kind == Kind::Histogram { "histogram" } else { "counter" };
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "# HELP {family} {}\n# TYPE {family} {kind}", row.help);
+        writeln!(out, "# HELP {family} {}\n# TYPE {family} {kind}", row.help).unwrap_or_default();
         for ((_, labels), growth) in past.counters.iter().filter(|((of, _), _)| of == metric) {
             counter(&mut out, row, labels, growth, span, *metric == Metric::Waiting);
         }
@@ -92,6 +92,8 @@ impl Past {
                 } else {
                     Bound::at_least(sends)
                 };
+                part.shows_attempts &= request.outcome == RequestOutcome::Open
+                    && request.attempts.iter().all(|a| a.sends.is_exact());
                 part.upstream = Count { bound, ..request.upstream.clone() };
             }
             let turn = Turn { outcome: RunOutcome::Running, requests: vec![part], ..bare(turn) };
@@ -231,7 +233,7 @@ fn counter(out: &mut String, row: &Described, labels: &str, growth: &Growth<u64>
         span,
         |sum, n| *sum += n,
         |at, n| {
-            let _ = writeln!(out, "{}{{{labels}}} {} {at}", row.name, number(*n, is_ms));
+            writeln!(out, "{}{{{labels}}} {} {at}", row.name, number(*n, is_ms)).unwrap_or_default();
         },
     );
 }
@@ -250,15 +252,15 @@ fn histogram(
         let le = bound.map_or_else(|| "+Inf".to_owned(), |i| number(bounds[i], is_ms));
         samples(growth, span, plus, |at, histogram| {
             let n = bound.map_or(histogram.count, |i| histogram.buckets.iter().take(i + 1).sum());
-            let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{le}\"}} {n} {at}");
+            writeln!(out, "{name}_bucket{{{labels},le=\"{le}\"}} {n} {at}").unwrap_or_default();
         });
     };
     (0..bounds.len()).map(Some).chain([None]).for_each(&mut bucket);
     samples(growth, span, plus, |at, histogram| {
-        let _ = writeln!(out, "{name}_sum{{{labels}}} {} {at}", number(histogram.sum, is_ms));
+        writeln!(out, "{name}_sum{{{labels}}} {} {at}", number(histogram.sum, is_ms)).unwrap_or_default();
     });
     samples(growth, span, plus, |at, histogram| {
-        let _ = writeln!(out, "{name}_count{{{labels}}} {} {at}", histogram.count);
+        writeln!(out, "{name}_count{{{labels}}} {} {at}", histogram.count).unwrap_or_default();
     });
 }
 

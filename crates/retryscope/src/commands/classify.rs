@@ -56,7 +56,7 @@ pub(crate) fn run(
     match display.format {
         Format::Text => output.text(&page(&judged, args.provider.as_deref(), now))?,
         Format::Json | Format::Brief | Format::Prom | Format::Openmetrics | Format::Csv => {
-            output.json(&object(&judged))?
+            output.json(&object(&judged))?;
         }
     }
     Ok(Exit::Ok)
@@ -104,7 +104,7 @@ fn batch(
                 ))?;
             }
             Format::Json | Format::Brief | Format::Prom | Format::Openmetrics | Format::Csv => {
-                output.json(&object(&judged))?
+                output.json(&object(&judged))?;
             }
         }
     }

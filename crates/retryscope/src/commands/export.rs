@@ -97,6 +97,6 @@ fn line(run: &Run, turn: &Turn, request: &LogicalRequest, index: usize, attempt:
 /// A cell of a table. A beginning that a spreadsheet would take for a formula is made plain text.
 fn quoted(cell: &str) -> String {
     let cell = retryscope_report::visible(cell);
-    let plain = if cell.starts_with(['=', '+', '-', '@']) { format!("'{cell}") } else { cell.to_string() };
+    let plain = if cell.starts_with(['=', '+', '-', '@']) { format!("'{cell}") } else { cell.clone() };
     if plain.contains([',', '"', '\n']) { format!("\"{}\"", plain.replace('"', "\"\"")) } else { plain }
 }

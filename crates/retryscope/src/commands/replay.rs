@@ -57,7 +57,7 @@ pub(crate) fn run(
                     }
                 }
                 Format::Brief | Format::Prom | Format::Openmetrics | Format::Csv => {
-                    output.json(&brief(run, turn, &told))?
+                    output.json(&brief(run, turn, &told))?;
                 }
             }
         }
