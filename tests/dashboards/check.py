@@ -146,9 +146,23 @@ def parse_all():
     if checked.returncode:
         problem("panels", checked.stdout + checked.stderr)
     files = sorted(str(path) for path in (DASHBOARDS / "rules").glob("*.yaml"))
-    checked = subprocess.run(["promtool", "check", "rules", *files], capture_output=True, text=True, timeout=60)
+    checked = subprocess.run(["promtool", "check", "rules", "--lint-fatal", *files], capture_output=True, text=True, timeout=60)
     if checked.returncode:
         problem("rules", checked.stdout + checked.stderr)
+
+
+def routes():
+    """Alertmanager sends every alert where its labels say."""
+    config = DASHBOARDS / "alertmanager.yml"
+    for _, kind, name, block, _ in rules():
+        if kind != "alert":
+            continue
+        severity, team = (re.search(rf'{label}: "(\w+)"', block)[1] for label in ["severity", "team"])
+        wanted = {"page": "page", "ticket": "tickets"}.get(severity, team)
+        sent = subprocess.run(["amtool", "config", "routes", "test", f"--config.file={config}", f"severity={severity}",
+                               f"team={team}", f"alertname={name}"], capture_output=True, text=True, timeout=60)
+        if sent.stdout.strip() != wanted:
+            problem(name, f"goes to {sent.stdout.strip() or sent.stderr.strip()}, not to {wanted}")
 
 
 def grafana_sdk():
@@ -176,6 +190,7 @@ def main():
     panels()
     alerts()
     parse_all()
+    routes()
     if "--without-sdk" not in sys.argv[1:]:
         grafana_sdk()
     for text in PROBLEMS:

@@ -11,6 +11,7 @@ PANELS = [("Success by provider", "%"), ("Retry ratio against the budget", "%"),
           ("Turns ended by failure", ""), ("Failed attempts by reason", "/s"), ("Upstream requests by kind", "/s")]
 STACKED = {"Requests by outcome", "Upstream requests by kind", "Turns ended by failure"}
 THRESHOLD = {"Retry ratio against the budget": 0.10}
+MARKED = {"Success by provider": "ModelRequestsFailing", "Retry ratio against the budget": "RetryRatioHigh"}
 NAMES = {"Retry ratio against the budget": "Retry ratio (alert above 10 %)"}
 # By what a series says, so that one colour means one thing in all panels.
 COLOURS = [("ok_first_try|original", "#73bf69"), ("ok_after_fallback|fallback", "#5794f2"), ("ok_after|^retry", "#f2cc0c"),
@@ -29,7 +30,7 @@ def number(value, unit):
     return f"{value:.0f}{unit}" if value >= 10 or value == int(value) else f"{value:.1f}{unit}"
 
 
-def panel(title, unit, lines, begun, finished, speed):
+def panel(title, unit, lines, begun, finished, speed, marks):
     lines = [(name, [(t, v) for t, v in points if v == v]) for name, points in lines]
     lines = [(name, points) for name, points in lines if points and name != "limit" and max(v for _, v in points) > 0]
     lines.sort(key=lambda line: [pattern for pattern, _ in COLOURS].index(
@@ -69,13 +70,18 @@ def panel(title, unit, lines, begun, finished, speed):
     if title in THRESHOLD:
         at = y(THRESHOLD[title])
         out.append(f'<line x1="{LEFT}" x2="{WIDTH - 6}" y1="{at:.1f}" y2="{at:.1f}" stroke="#ff780a" stroke-dasharray="5 4"/>')
+    for name, when in marks:
+        if MARKED.get(title) == name:
+            at = x(when)
+            out.append(f'<line x1="{at:.1f}" x2="{at:.1f}" y1="6" y2="{HEIGHT - BOTTOM}" stroke="#ff7383" stroke-dasharray="2 3"/>'
+                       f'<text x="{at + 5:.1f}" y="{HEIGHT / 2 + 14:.0f}" style="fill:#ff7383">{name} fires</text>')
     legend = "".join(f'<span><i style="background:{colour(name)}"></i>{html.escape(name)}</span>' for name, *_ in layers)
     return (f'<section><h2>{html.escape(NAMES.get(title, title))}</h2><svg width="{WIDTH}" height="{HEIGHT}">{"".join(out)}</svg>'
             f"<p>{legend}</p></section>")
 
 
-def draw(found, begun, finished, speed, path):
-    panels = "".join(panel(title, unit, found.get(title, []), begun, finished, speed) for title, unit in PANELS)
+def draw(found, begun, finished, speed, marks, path):
+    panels = "".join(panel(title, unit, found.get(title, []), begun, finished, speed, marks) for title, unit in PANELS)
     page = f"""<!doctype html><meta charset="utf-8"><style>
 body {{ margin: 0; padding: 10px; width: 1260px; background: #111217; color: #ccccdc; font: 12px "DejaVu Sans", sans-serif;
   display: grid; grid-template-columns: repeat(3, 1fr); gap: 8px; box-sizing: border-box }}
