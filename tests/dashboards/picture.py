@@ -58,9 +58,10 @@ def panel(title, unit, lines, begun, finished, speed, marks):
         out.append(f'<line x1="{LEFT}" x2="{WIDTH - 6}" y1="{at:.1f}" y2="{at:.1f}" stroke="#2c3235"/>'
                    f'<text x="{LEFT - 5}" y="{at + 3.5:.1f}" text-anchor="end">{number(highest * part, unit)}</text>')
     minutes = int((finished - begun) * speed / 60)
-    for minute in range(0, minutes + 1, 20):
+    for minute in range(0, minutes + 1, 10):
         at = x(begun + minute * 60 / speed)
-        out.append(f'<text x="{at:.1f}" y="{HEIGHT - 4}" text-anchor="middle">{minute} min</text>')
+        anchor = "end" if at > WIDTH - 30 else "middle"
+        out.append(f'<text x="{at:.1f}" y="{HEIGHT - 4}" text-anchor="{anchor}">{minute} min</text>')
     for name, _, bottom, top in layers:
         path = " ".join(f"{x(t):.1f},{y(v):.1f}" for t, v in top)
         if bottom:
@@ -74,7 +75,7 @@ def panel(title, unit, lines, begun, finished, speed, marks):
         if MARKED.get(title) == name:
             at = x(when)
             out.append(f'<line x1="{at:.1f}" x2="{at:.1f}" y1="6" y2="{HEIGHT - BOTTOM}" stroke="#ff7383" stroke-dasharray="2 3"/>'
-                       f'<text x="{at + 5:.1f}" y="{HEIGHT / 2 + 14:.0f}" style="fill:#ff7383">{name} fires</text>')
+                       f'<text x="{at + 5:.1f}" y="{HEIGHT / 2 + 14:.0f}" class="mark">{name} fires</text>')
     legend = "".join(f'<span><i style="background:{colour(name)}"></i>{html.escape(name)}</span>' for name, *_ in layers)
     return (f'<section><h2>{html.escape(NAMES.get(title, title))}</h2><svg width="{WIDTH}" height="{HEIGHT}">{"".join(out)}</svg>'
             f"<p>{legend}</p></section>")
@@ -87,6 +88,7 @@ body {{ margin: 0; padding: 10px; width: 1260px; background: #111217; color: #cc
   display: grid; grid-template-columns: repeat(3, 1fr); gap: 8px; box-sizing: border-box }}
 section {{ background: #181b1f; border: 1px solid #2c3235; border-radius: 3px; padding: 8px }}
 h2 {{ font-size: 13px; font-weight: 600; margin: 0 0 6px }} svg {{ display: block }} svg text {{ fill: #9a9aa5; font-size: 10px }}
+svg .mark {{ fill: #ff7383; stroke: #181b1f; stroke-width: 4px; paint-order: stroke }}
 p {{ margin: 6px 0 0; min-height: 14px; font-size: 10.5px }} span {{ margin-right: 12px; white-space: nowrap }}
 i {{ display: inline-block; width: 12px; height: 3px; margin-right: 5px; vertical-align: middle }}
 </style>{panels}"""
