@@ -23,7 +23,6 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("axum", &["daemon"]),
     ("notify", &["daemon", "tail"]),
     ("clap", &["retryscope", "daemon"]),
-    ("prometheus", &["report"]),
     ("comfy-table", &["report"]),
     ("rusqlite", &["adapters"]),
 ];

@@ -202,7 +202,7 @@ fn beyond_the_limit_series_are_folded() {
 fn history_can_be_left_out() {
     let place = Place::new();
     place.append("old.jsonl", &many("a", 0..5));
-    let old = std::time::SystemTime::now() - Duration::from_secs(3600);
+    let old = std::time::SystemTime::now() - Duration::from_hours(1);
     fs::File::options().append(true).open(place.log("old.jsonl")).unwrap().set_modified(old).unwrap();
     let daemon = place.start_with(&["--history", "30m"]);
     place.append("new.jsonl", &many("b", 0..2));

@@ -29,7 +29,7 @@ fn cases() -> Vec<PathBuf> {
 fn report(root: &Path) -> Vec<String> {
     let now: DateTime<Utc> = NOW.parse().unwrap();
     let runs = Scan::of_roots(&[root.to_path_buf()]).runs(now);
-    lines(&run_text(&Totals::of(&runs, now)).unwrap())
+    lines(&run_text(&Totals::of(&runs, now)))
 }
 
 fn lines(text: &str) -> Vec<String> {

@@ -154,7 +154,7 @@ mod encode {
         } else if let Some(number) = value.get("intValue") {
             let number = number.as_i64().or_else(|| number.as_str()?.parse().ok()).unwrap();
             of.push(3 << 3);
-            varint(number as u64, &mut of);
+            varint(number.cast_unsigned(), &mut of);
         } else if let Some(number) = value.get("doubleValue").and_then(Value::as_f64) {
             of.push(4 << 3 | 1);
             of.extend(number.to_le_bytes());

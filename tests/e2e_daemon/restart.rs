@@ -39,7 +39,7 @@ fn crashes_at_any_moment_under_load_with_rotation() {
     let place = Place::new();
     let mut written = 0;
     let mut rotations = 0;
-    for round in 0..8 {
+    for round in 0..8_u64 {
         let daemon = place.start();
         for step in 0..12 {
             place.append("events.jsonl", &many("a", written..written + 37));
@@ -54,12 +54,12 @@ fn crashes_at_any_moment_under_load_with_rotation() {
                 let line = answered("a", written);
                 let (begin, end) = line.split_at(line.len() / 2);
                 place.append("events.jsonl", begin);
-                std::thread::sleep(std::time::Duration::from_millis(round as u64 * 7));
+                std::thread::sleep(std::time::Duration::from_millis(round * 7));
                 place.append("events.jsonl", end);
                 written += 1;
             }
         }
-        std::thread::sleep(std::time::Duration::from_millis(round as u64 * 23));
+        std::thread::sleep(std::time::Duration::from_millis(round * 23));
         daemon.crash();
     }
     place.start().counts_and_stays(written);

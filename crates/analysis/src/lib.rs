@@ -15,6 +15,7 @@ mod judge;
 mod overview;
 mod redact;
 mod run;
+pub mod tools;
 mod totals;
 mod view;
 pub mod words;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::count::{Bound, Count, Counts, Evidence};
 use crate::judge::Failure;
+use crate::tools::Entry;
 
 /// One agent session, joined over all its sources.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +36,8 @@ pub struct Run {
     pub sources: Vec<SourceId>,
     /// What the logs cannot show, as sentences.
     pub blind_spots: Vec<String>,
+    /// What the tool ledger says, in order; empty where the log has none.
+    pub ledger: Vec<Entry>,
     /// Retry settings read from the agent's configuration, by name.
     pub settings: Vec<(String, String)>,
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use chrono::Utc;
-use retryscope_analysis::{AsOf, BudgetState, Run, Totals, summarize};
+use retryscope_analysis::{AsOf, BudgetState, Run, summarize};
 use retryscope_record::{RunKey, SourceId};
 use retryscope_report::json;
 use retryscope_report::metrics::{Extra, extra_text, run_text};
@@ -30,7 +30,7 @@ const GAPS: &[&str] = &[
 
 impl Shared {
     /// Returns the body of `/metrics`.
-    pub(crate) fn metrics(&self) -> Result<String, String> {
+    pub(crate) fn metrics(&self) -> String {
         let now = self.now();
         let config = self.config();
         let mut extra = Extra::default();
@@ -42,11 +42,10 @@ impl Shared {
             if state.ready {
                 extra.add_runs(state.gauges.values(), now);
                 extra.add_budgets(&state.totals, config.budget, now);
-                runs = text_of(&mut state)?;
+                runs = text_of(&mut state);
             }
         }
-        let own = extra_text(&extra).map_err(|error| error.to_string())?;
-        Ok(format!("{runs}{own}"))
+        format!("{runs}{}", extra_text(&extra))
     }
 
     #[expect(clippy::cast_precision_loss, reason = "counts and seconds are far below 2^52")]
@@ -139,14 +138,13 @@ fn path_in(state: &State, id: SourceId) -> &Path {
 }
 
 /// Returns the run metrics, laid out anew only if something was counted.
-fn text_of(state: &mut State) -> Result<Arc<str>, String> {
+fn text_of(state: &mut State) -> Arc<str> {
     if let Some(text) = &state.text {
-        return Ok(text.clone());
+        return text.clone();
     }
-    let totals: &Totals = &state.totals;
-    let text: Arc<str> = run_text(totals).map_err(|error| error.to_string())?.into();
+    let text: Arc<str> = run_text(&state.totals).into();
     state.text = Some(text.clone());
-    Ok(text)
+    text
 }
 
 fn resident_bytes() -> Option<u64> {

@@ -34,16 +34,17 @@ pub(crate) struct Restored {
     pub(crate) forgotten: Forgotten,
 }
 
+/// What is saved.
 #[derive(Serialize)]
-struct Saved<'a> {
+pub(crate) struct Saved {
     version: u64,
-    totals: &'a Totals,
-    counts: &'a SelfCounts,
+    totals: Totals,
+    counts: SelfCounts,
     views: Vec<SavedView>,
     files: Vec<FileState>,
     next_id: u32,
     decoders: Vec<SavedDecoder>,
-    forgotten: &'a Forgotten,
+    forgotten: Forgotten,
 }
 
 /// The part that every version has.
@@ -52,38 +53,42 @@ struct Head {
     version: u64,
 }
 
-/// Returns the state as it is saved.
-pub(crate) fn encode(
-    state: &State,
-    files: Vec<FileState>,
-    next_id: u32,
-    decoders: Vec<SavedDecoder>,
-) -> anyhow::Result<Vec<u8>> {
-    let mut counts = state.counts.clone();
-    counts.duplicates += state.engine.duplicates();
-    let saved = Saved {
-        version: VERSION,
-        totals: &state.totals,
-        counts: &counts,
-        views: state.engine.save(),
-        files,
-        next_id,
-        decoders,
-        forgotten: state.engine.forgotten(),
-    };
-    Ok(serde_json::to_vec(&saved)?)
-}
+impl Saved {
+    /// Takes a copy of the state: laying it out takes longer, and the lock should not wait for that.
+    pub(crate) fn copy(
+        state: &State,
+        files: Vec<FileState>,
+        next_id: u32,
+        decoders: Vec<SavedDecoder>,
+    ) -> Self {
+        let mut counts = state.counts.clone();
+        counts.duplicates += state.engine.duplicates();
+        Self {
+            version: VERSION,
+            totals: state.totals.clone(),
+            counts,
+            views: state.engine.save(),
+            files,
+            next_id,
+            decoders,
+            forgotten: state.engine.forgotten().clone(),
+        }
+    }
 
-/// Writes what was encoded.
-pub(crate) fn write(folder: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let beside = folder.join(format!("{NAME}.new"));
-    let mut file = File::create(&beside).with_context(|| format!("cannot write {}", beside.display()))?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&beside, folder.join(NAME))?;
-    // The rename itself must be on disk before older data may go.
-    File::open(folder)?.sync_all()?;
-    Ok(())
+    /// Writes it beside, syncs, and puts it in place.
+    pub(crate) fn write(&self, folder: &Path) -> anyhow::Result<()> {
+        let beside = folder.join(format!("{NAME}.new"));
+        let mut file = File::create(&beside).with_context(|| format!("cannot write {}", beside.display()))?;
+        let mut writer = std::io::BufWriter::with_capacity(256 << 10, &mut file);
+        serde_json::to_writer(&mut writer, self)?;
+        writer.flush()?;
+        drop(writer);
+        file.sync_all()?;
+        fs::rename(&beside, folder.join(NAME))?;
+        // The rename itself must be on disk before older data may go.
+        File::open(folder)?.sync_all()?;
+        Ok(())
+    }
 }
 
 /// Returns what was saved, if anything.

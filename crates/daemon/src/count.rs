@@ -12,11 +12,15 @@ use retryscope_report::gauges::RunGauges;
 
 use crate::state::{BudgetKey, Shared, State};
 
-/// Runs whose last event is older than this are no longer kept in memory.
-const FORGET_AFTER: TimeDelta = TimeDelta::hours(24);
+/// Beyond this many runs or requests in memory, those that are over are forgotten, the oldest first.
+const KEPT_RUNS: usize = 1_000;
+const KEPT_REQUESTS: usize = 10_000;
 
-/// Beyond this many runs, those that are over are forgotten sooner.
-const KEPT_RUNS: usize = 2_000;
+/// A run is not looked at again for its silence alone before this.
+const MAY_BE_OVER: TimeDelta = TimeDelta::minutes(5);
+
+/// A run without an end is taken for over when it has been quiet for this long.
+const QUIET: TimeDelta = TimeDelta::hours(1);
 
 /// A run that is over is kept at least this long, for the API and for records that come late.
 const KEPT_AT_LEAST: TimeDelta = TimeDelta::minutes(2);
@@ -38,13 +42,16 @@ pub(crate) fn count(shared: &Shared, dirty: &BTreeSet<RunKey>) {
     spend(shared);
 }
 
-/// Looks again at runs that were going on: time alone may end them.
+/// Looks again at runs that were going on and have become quiet: time alone may end them.
 pub(crate) fn look_at_running(shared: &Shared) {
+    let now = shared.now();
     let running: BTreeSet<RunKey> = {
         let state = shared.lock();
-        state.gauges.iter().filter(|(_, gauges)| gauges.is_running).map(|(key, _)| key.clone()).collect()
+        let quiet = state.gauges.iter().filter(|(_, gauges)| {
+            gauges.is_running && gauges.last_at.is_none_or(|at| now - at >= MAY_BE_OVER)
+        });
+        quiet.map(|(key, _)| key.clone()).collect()
     };
-    let now = shared.now();
     for key in running {
         let mut state = shared.lock();
         let State { engine, totals, states, gauges, .. } = &mut *state;
@@ -94,11 +101,16 @@ pub(crate) fn forget(shared: &Shared) {
         .map(|(key, at)| (at, key.clone()))
         .collect();
     over.sort_unstable();
-    let kept = state.gauges.len();
-    for (index, (at, key)) in over.into_iter().enumerate() {
-        let old = at.is_some_and(|at| now - at > FORGET_AFTER);
-        let crowded = kept - index > KEPT_RUNS && state.gauges.get(&key).is_none_or(|g| !g.is_running);
-        if old || crowded {
+    let mut runs = state.gauges.len();
+    let mut requests: usize = state.gauges.values().map(|gauges| gauges.requests).sum();
+    for (at, key) in over {
+        let age = at.map_or(TimeDelta::zero(), |at| now - at);
+        let gauges = state.gauges.get(&key);
+        let crowded = (runs > KEPT_RUNS || requests > KEPT_REQUESTS)
+            && (age > QUIET || gauges.is_some_and(|gauges| gauges.is_over));
+        if crowded {
+            runs = runs.saturating_sub(1);
+            requests = requests.saturating_sub(gauges.map_or(0, |gauges| gauges.requests));
             state.engine.forget(&key);
             state.totals.settle(&key);
             state.gauges.remove(&key);

@@ -14,7 +14,7 @@ use retryscope_scan::may_enter;
 use retryscope_tail::Follower;
 use tracing::{error, info, warn};
 
-use crate::checkpoint::{self, Restored};
+use crate::checkpoint::{Restored, Saved};
 use crate::config::{Config, History};
 use crate::count::{count, forget, look_at_running};
 use crate::notify_systemd;
@@ -86,6 +86,9 @@ impl Pipeline {
         while self.scan() > 0 && !stop.load(Ordering::SeqCst) {}
         // What is there when the daemon starts is the past; what comes from now on is not.
         self.sources.oldest = None;
+        if self.config.as_of.is_none() {
+            forget(&self.shared);
+        }
         self.save();
         self.shared.lock().ready = true;
         info!(files = self.follower.len(), "backlog read");
@@ -172,9 +175,11 @@ impl Pipeline {
     }
 
     fn count(&mut self) {
+        let now = self.shared.now();
         let dirty = {
             let mut state = self.shared.lock();
             self.sources.refresh_states(&mut state);
+            self.sources.end_quiet(&mut state, now);
             state.read_at = Some(Utc::now());
             state.engine.take_dirty()
         };
@@ -222,8 +227,8 @@ impl Pipeline {
         let began = Instant::now();
         let (files, next_id) = self.follower.states();
         let decoders = self.sources.save();
-        let saved = checkpoint::encode(&self.shared.lock(), files, next_id, decoders);
-        let result = saved.and_then(|bytes| checkpoint::write(&self.config.state_dir, &bytes));
+        let saved = Saved::copy(&self.shared.lock(), files, next_id, decoders);
+        let result = saved.write(&self.config.state_dir);
         let mut state = self.shared.lock();
         match result {
             Ok(()) => {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use chrono::DateTime;
+use chrono::{DateTime, TimeDelta, Utc};
 use retryscope_adapters::{
     DatabaseDecoder, DocumentDecoder, HEAD_LENGTH, LineDecoder, Reading, is_complete_json, may_hold_records,
     open_database, recognize,
@@ -29,6 +29,9 @@ use crate::state::{Shared, State};
 /// Largest document that is read.
 const DOCUMENT_LIMIT: u64 = 16 << 20;
 
+/// A source that was not written to for this long has no more lines for now.
+const QUIET: TimeDelta = TimeDelta::minutes(5);
+
 /// Lines between two looks at the watchdog.
 const BEAT_EVERY: u64 = 4_096;
 
@@ -46,6 +49,8 @@ pub(crate) struct Sources {
     settings_changed: bool,
     /// Sources that something was read of since then.
     touched: BTreeSet<u32>,
+    /// Sources whose decoder has not been told that there are no more lines for now.
+    going_on: BTreeSet<u32>,
     complaints: Complaints,
     pub(crate) watchdog: Watchdog,
     lines: u64,
@@ -88,6 +93,7 @@ impl Sources {
             settings: Settled::default(),
             settings_changed: false,
             touched: BTreeSet::new(),
+            going_on: BTreeSet::new(),
             complaints: Complaints::default(),
             watchdog: Watchdog::from_environment(),
             lines: 0,
@@ -163,6 +169,22 @@ impl Sources {
             if known.settings != settings {
                 known.settings = settings;
                 state.engine.touch_source(SourceId(id));
+            }
+        }
+    }
+
+    /// Tells decoders that there are no more lines for now, once their source has been quiet for a while: a pause between
+    /// two lines is no end.
+    pub(crate) fn end_quiet(&mut self, state: &mut State, now: DateTime<Utc>) {
+        let quiet = |id: &u32| {
+            let written = state.states.get(&SourceId(*id)).and_then(|known| known.written_at);
+            written.is_none_or(|at| now - at >= QUIET)
+        };
+        let ended: Vec<u32> = self.going_on.iter().copied().filter(quiet).collect();
+        for id in ended {
+            self.going_on.remove(&id);
+            if let Some(Source { decoder: Decoder::Lines(decoder), view, .. }) = self.decoders.get_mut(&id) {
+                decoder.end(&mut Into { state, id: SourceId(id), view: *view });
             }
         }
     }
@@ -275,6 +297,7 @@ impl Listener for Sources {
         let Some(source) = self.decoders.get_mut(&id) else { return };
         let Decoder::Lines(decoder) = &mut source.decoder else { return };
         self.touched.insert(id);
+        self.going_on.insert(id);
         let mut state = self.shared.lock();
         feed(decoder.as_mut(), line, &mut Into { state: &mut state, id: SourceId(id), view: source.view });
     }

@@ -18,6 +18,12 @@ pub struct RunGauges {
     version: Option<Arc<str>>,
     /// Whether it was running when it was last looked at.
     pub is_running: bool,
+    /// When something last happened in it.
+    pub last_at: Option<DateTime<Utc>>,
+    /// Whether its last turn has ended.
+    pub is_over: bool,
+    /// Logical requests, as a measure of the memory it takes.
+    pub requests: usize,
     /// Since when it waits, and until when.
     wait: Option<(DateTime<Utc>, DateTime<Utc>)>,
     providers: BTreeMap<Arc<str>, OfProvider>,
@@ -52,6 +58,12 @@ impl RunGauges {
             agent: run.key.agent.clone(),
             version: run.facts.agent_version.as_deref().map(Arc::from),
             is_running: run.outcome == RunOutcome::Running,
+            last_at: run.ended_at,
+            is_over: matches!(
+                run.outcome,
+                RunOutcome::Succeeded | RunOutcome::Failed | RunOutcome::Cancelled
+            ),
+            requests: run.turns.iter().map(|turn| turn.requests.len()).sum(),
             wait,
             providers,
         }

@@ -51,6 +51,7 @@ pub fn replay(of: &Run, children: &[&Run], now: DateTime<Utc>, path_of: PathOf<'
         "time": time_spent(of.time),
         "turns": of.turns.iter().map(|t| turn(t, path_of)).collect::<Vec<_>>(),
         "requests": requests,
+        "tools": told.tools,
         "findings": [],
         "blind_spots": told.blind_spots,
         "remedies": told.remedies.iter().map(|remedy| remedy.text.as_str()).collect::<Vec<_>>(),

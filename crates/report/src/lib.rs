@@ -1,5 +1,6 @@
 //! Runs and totals to text, tables and JSON; no decisions, no counting of its own.
 
+mod exposition;
 pub mod gauges;
 pub mod json;
 pub mod metrics;

@@ -5,11 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use prometheus::proto::{
-    Bucket, Counter, Gauge, Histogram, LabelPair, Metric as ProtoMetric, MetricFamily, MetricType,
-};
-use prometheus::{Encoder, TextEncoder};
-use retryscope_analysis::{ATTEMPT_BUCKETS, DELAY_BUCKETS, Labels, Metric, Totals};
+use retryscope_analysis::{ATTEMPT_BUCKETS, DELAY_BUCKETS, Histogram, Labels, Metric, Totals};
+
+use crate::exposition::Exposition;
 
 /// One row of the table.
 #[derive(Debug, Clone, Copy)]
@@ -233,134 +231,70 @@ impl Extra {
 }
 
 /// Returns the run metrics, and the extra values, in the Prometheus text format.
-pub fn text(totals: &Totals, extra: &Extra) -> Result<String, prometheus::Error> {
-    let mut families = run_families(totals);
-    families.extend(extra_families(extra));
-    encode(&families)
-}
-
-/// Returns the extra values alone, to stand after the run metrics.
-pub fn extra_text(extra: &Extra) -> Result<String, prometheus::Error> {
-    encode(&extra_families(extra))
-}
-
-fn encode(families: &[MetricFamily]) -> Result<String, prometheus::Error> {
-    let mut out = Vec::new();
-    TextEncoder::new().encode(families, &mut out)?;
-    Ok(String::from_utf8_lossy(&out).into_owned())
+pub fn text(totals: &Totals, extra: &Extra) -> String {
+    run_text(totals) + &extra_text(extra)
 }
 
 /// Returns the run metrics alone: what the daemon and the CLI must agree on.
-pub fn run_text(totals: &Totals) -> Result<String, prometheus::Error> {
-    text(totals, &Extra::default())
-}
-
-fn run_families(totals: &Totals) -> Vec<MetricFamily> {
-    let mut families = Vec::new();
+pub fn run_text(totals: &Totals) -> String {
+    let mut out = Exposition::default();
     for (metric, row) in RUN_METRICS {
-        let mut metrics = Vec::new();
-        if row.kind == Kind::Histogram {
-            for (series, histogram) in totals.histograms().filter(|(series, _)| series.metric == *metric) {
-                metrics.push(histogram_metric(row, *metric, &series.labels, histogram));
+        let mut begun = false;
+        let mut begin = |out: &mut Exposition| {
+            if !std::mem::replace(&mut begun, true) {
+                out.begin(row);
             }
-        } else {
-            for (series, n) in totals.counters().filter(|(series, _)| series.metric == *metric) {
-                #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-                let value = if *metric == Metric::Waiting { n as f64 / 1e3 } else { n as f64 };
-                let mut out =
-                    ProtoMetric::from_label(pairs(row, |name| series.labels.get(name).map(str::to_owned)));
-                let mut counter = Counter::default();
-                counter.set_value(value);
-                out.set_counter(counter);
-                metrics.push(out);
-            }
+        };
+        for (series, n) in totals.counters().filter(|(series, _)| series.metric == *metric) {
+            begin(&mut out);
+            #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+            let value = if *metric == Metric::Waiting { n as f64 / 1e3 } else { n as f64 };
+            out.sample(row, "", labels_of(row, &series.labels), value);
         }
-        if !metrics.is_empty() {
-            families.push(family(row, metrics));
+        for (series, histogram) in totals.histograms().filter(|(series, _)| series.metric == *metric) {
+            begin(&mut out);
+            add_histogram(&mut out, row, *metric, &series.labels, histogram);
         }
     }
-    families
+    out.finish()
 }
 
-fn histogram_metric(
+/// Returns the extra values alone, to stand after the run metrics.
+pub fn extra_text(extra: &Extra) -> String {
+    let mut out = Exposition::default();
+    for row in STATE_METRICS {
+        let Some(values) = extra.values.get(row.name) else { continue };
+        out.begin(row);
+        for (labels, value) in values {
+            out.sample(row, "", row.labels.iter().copied().zip(labels.iter().map(String::as_str)), *value);
+        }
+    }
+    out.finish()
+}
+
+fn labels_of<'a>(row: &Described, labels: &'a Labels) -> impl Iterator<Item = (&'a str, &'a str)> {
+    row.labels.iter().map(|name| (*name, labels.get(name).unwrap_or_default()))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "bounds, counts and sums are far below 2^52")]
+fn add_histogram(
+    out: &mut Exposition,
     row: &Described,
     metric: Metric,
     labels: &Labels,
-    histogram: &retryscope_analysis::Histogram,
-) -> ProtoMetric {
+    histogram: &Histogram,
+) {
     let (bounds, unit) =
         if metric == Metric::RetryDelay { (DELAY_BUCKETS, 1e3) } else { (ATTEMPT_BUCKETS, 1.0) };
-    let mut out = ProtoMetric::from_label(pairs(row, |name| labels.get(name).map(str::to_owned)));
-    let mut proto = Histogram::default();
     let mut cumulative = 0;
-    let mut buckets = Vec::new();
-    #[expect(clippy::cast_precision_loss, reason = "bounds and sums are far below 2^52")]
     for (bound, count) in bounds.iter().zip(&histogram.buckets) {
         cumulative += count;
-        let mut bucket = Bucket::default();
-        bucket.set_upper_bound(*bound as f64 / unit);
-        bucket.set_cumulative_count(cumulative);
-        buckets.push(bucket);
+        let bound = (*bound as f64 / unit).to_string();
+        let labels = labels_of(row, labels).chain([("le", bound.as_str())]);
+        out.sample(row, "_bucket", labels, cumulative as f64);
     }
-    proto.set_bucket(buckets);
-    proto.set_sample_count(histogram.count);
-    #[expect(clippy::cast_precision_loss, reason = "sums are far below 2^52")]
-    proto.set_sample_sum(histogram.sum as f64 / unit);
-    out.set_histogram(proto);
-    out
-}
-
-fn extra_families(extra: &Extra) -> Vec<MetricFamily> {
-    let mut families = Vec::new();
-    for row in STATE_METRICS {
-        let Some(values) = extra.values.get(row.name) else { continue };
-        let metrics = values
-            .iter()
-            .map(|(labels, value)| {
-                let mut out = ProtoMetric::from_label(pairs(row, |name| {
-                    row.labels
-                        .iter()
-                        .position(|label| *label == name)
-                        .and_then(|index| labels.get(index).cloned())
-                }));
-                if row.kind == Kind::Counter {
-                    let mut counter = Counter::default();
-                    counter.set_value(*value);
-                    out.set_counter(counter);
-                } else {
-                    let mut gauge = Gauge::default();
-                    gauge.set_value(*value);
-                    out.set_gauge(gauge);
-                }
-                out
-            })
-            .collect();
-        families.push(family(row, metrics));
-    }
-    families
-}
-
-fn family(row: &Described, metrics: Vec<ProtoMetric>) -> MetricFamily {
-    let mut family = MetricFamily::default();
-    family.set_name(row.name.to_owned());
-    family.set_help(row.help.to_owned());
-    family.set_field_type(match row.kind {
-        Kind::Counter => MetricType::COUNTER,
-        Kind::Gauge => MetricType::GAUGE,
-        Kind::Histogram => MetricType::HISTOGRAM,
-    });
-    family.set_metric(metrics);
-    family
-}
-
-fn pairs(row: &Described, value: impl Fn(&str) -> Option<String>) -> Vec<LabelPair> {
-    row.labels
-        .iter()
-        .map(|name| {
-            let mut pair = LabelPair::default();
-            pair.set_name((*name).to_owned());
-            pair.set_value(value(name).unwrap_or_default());
-            pair
-        })
-        .collect()
+    let all = labels_of(row, labels).chain([("le", "+Inf")]);
+    out.sample(row, "_bucket", all, histogram.count as f64);
+    out.sample(row, "_sum", labels_of(row, labels), histogram.sum as f64 / unit);
+    out.sample(row, "_count", labels_of(row, labels), histogram.count as f64);
 }

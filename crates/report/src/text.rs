@@ -52,7 +52,13 @@ pub fn replay(
     if let Some(message) = message_of(turn) {
         page.row("message", &message);
     }
-    attempts(&mut page, turn, evidence, path_of);
+    attempts(&mut page, run, turn, evidence);
+    if !explanation.tools.is_empty() {
+        page.space();
+        for (index, line) in explanation.tools.iter().enumerate() {
+            page.row(if index == 0 { "tools" } else { "" }, line);
+        }
+    }
     if !explanation.blind_spots.is_empty() {
         page.space();
         for (index, spot) in explanation.blind_spots.iter().enumerate() {
@@ -67,7 +73,8 @@ pub fn replay(
     if evidence {
         page.space();
         for (index, source) in run.sources.iter().enumerate() {
-            page.row(if index == 0 { "read from" } else { "" }, &path_of(*source).display().to_string());
+            let label = if index == 0 { "read from" } else { "" };
+            page.row(label, &format!("[{}] {}", index + 1, path_of(*source).display()));
         }
     }
     page.finish()
@@ -87,7 +94,8 @@ fn title(run: &Run) -> String {
 }
 
 fn model_of(run: &Run) -> Option<String> {
-    let first = run.turns.iter().flat_map(|t| &t.requests).flat_map(|r| &r.attempts).next();
+    let foreground = run.turns.iter().flat_map(|t| &t.requests).filter(|r| r.source == Source::Foreground);
+    let first = foreground.flat_map(|r| &r.attempts).next();
     let model = first.and_then(|a| a.candidate.model.clone()).or_else(|| run.facts.model.clone())?;
     let provider = first.and_then(|a| a.candidate.provider.clone()).or_else(|| run.facts.provider.clone());
     Some(match provider {
@@ -110,7 +118,7 @@ fn message_of(turn: &Turn) -> Option<String> {
     Some(if line.len() < message.len() { format!("{line}…") } else { line })
 }
 
-fn attempts(page: &mut Page, turn: &Turn, evidence: bool, path_of: PathOf<'_>) {
+fn attempts(page: &mut Page, run: &Run, turn: &Turn, evidence: bool) {
     let told: Vec<&LogicalRequest> = turn
         .requests
         .iter()
@@ -178,11 +186,10 @@ fn attempts(page: &mut Page, turn: &Turn, evidence: bool, path_of: PathOf<'_>) {
                 row.push(format!("{mark}{}", candidate(attempt, candidates)));
             }
             if evidence {
-                let path = path_of(attempt.origin.source);
-                let name = path
-                    .file_name()
-                    .map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
-                row.push(format!("{name}{}", attempt.origin.place));
+                // The number of the file in the list at the end.
+                let number =
+                    run.sources.iter().position(|s| *s == attempt.origin.source).map_or(0, |at| at + 1);
+                row.push(format!("[{number}]{}", attempt.origin.place));
             }
             rows.push(row);
         }

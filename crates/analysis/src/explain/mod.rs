@@ -25,6 +25,8 @@ pub struct Explanation {
     pub time: Option<String>,
     /// Which layers repeated; `None` where none did.
     pub owner: Option<String>,
+    /// What the tool ledger shows of repeated, failed and denied calls.
+    pub tools: Vec<String>,
     /// What the logs cannot show.
     pub blind_spots: Vec<String>,
     /// What to change, most useful first.
@@ -39,6 +41,7 @@ pub fn explain(run: &Run, turn: &Turn, children: &[&Run], now: DateTime<Utc>) ->
         budget: budget(turn),
         time: time(turn),
         owner: owner(run, turn),
+        tools: crate::tools::told(&run.ledger),
         blind_spots: run.blind_spots.clone(),
         remedies: remedy::remedies(run, turn, children),
     }

@@ -50,7 +50,12 @@ pub(super) fn remedies(run: &Run, turn: &Turn, children: &[&Run]) -> Vec<Remedy>
             if known || has_fallback || out.iter().filter(|r| r.setting.is_some()).count() >= SETTINGS {
                 continue;
             }
-            let effect = effect(situation, turn).map(|e| format!(" ({e})")).unwrap_or_default();
+            let below = matches!(setting.layer, Some(policy::Layer::Transport | policy::Layer::Sdk));
+            let effect = below
+                .then(|| effect(situation, turn))
+                .flatten()
+                .map(|e| format!(" ({e})"))
+                .unwrap_or_default();
             out.push(Remedy {
                 text: format!("{}{effect}", plain(&setting.remedy)),
                 setting: Some(setting.name.clone()),

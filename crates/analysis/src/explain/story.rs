@@ -362,10 +362,13 @@ fn answers(attempts: &[&Attempt], requests: &str) -> String {
     let Some(first) = failures.first() else {
         return format!("failed {requests}, for a reason this log does not give");
     };
-    let all_alike = failures.iter().all(|f| f.status == first.status && f.reason == first.reason);
+    // One log may hold the status where another lost it.
+    let status = failures.iter().find_map(|f| f.status);
+    let all_alike =
+        failures.iter().all(|f| f.reason == first.reason && (f.status.is_none() || f.status == status));
     if all_alike {
         let reason = spaced(first.reason.as_str());
-        return match (first.status, first.reason) {
+        return match (status, first.reason) {
             (Some(status), _) => format!("answered {status} ({reason}) to {requests}"),
             (None, Reason::Refused | Reason::Dns | Reason::Connect) => {
                 format!("could not be reached ({reason}) for {requests}")

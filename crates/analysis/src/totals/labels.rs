@@ -120,6 +120,9 @@ pub(super) struct Seen {
     agents: BTreeSet<Arc<str>>,
     pairs: BTreeSet<(Arc<str>, Arc<str>)>,
     pub(super) folded: u64,
+    /// One copy of each value, however many runs have it.
+    #[serde(skip)]
+    values: BTreeSet<Arc<str>>,
 }
 
 impl Seen {
@@ -144,6 +147,14 @@ impl Seen {
             self.folded += 1;
             for (_, value) in pairs.iter_mut().filter(|(name, _)| *name == "provider") {
                 *value = "other".into();
+            }
+        }
+        for (_, value) in &mut pairs {
+            match self.values.get(value) {
+                Some(known) => value.clone_from(known),
+                None => {
+                    self.values.insert(value.clone());
+                }
             }
         }
         Labels::new(pairs)

@@ -105,10 +105,10 @@ async fn blocking<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> 
 
 async fn metrics(State(shared): Handle) -> Response {
     match blocking(move || shared.metrics()).await {
-        Some(Ok(text)) => {
+        Some(text) => {
             ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
         }
-        _ => problem(StatusCode::INTERNAL_SERVER_ERROR, "cannot encode the metrics"),
+        None => problem(StatusCode::INTERNAL_SERVER_ERROR, "cannot give the metrics"),
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn run(
     let runs = reader.runs();
     let totals = Totals::of(&runs, reader.now);
     if display.format == Format::Prom {
-        output.text(&metrics::run_text(&totals)?)?;
+        output.text(&metrics::run_text(&totals))?;
     }
     Ok(reader.exit())
 }

@@ -1,0 +1,268 @@
+//! Several sources' views of one run become one run.
+//!
+//! Views are joined by explicit ids only: turn ids, or ids (messages, prompts, provider requests) that stand in both.
+//! Each view's counts are sound by themselves, so what all of them allow together is sound too. Evidence is merged per
+//! request where two views use the same request ids, else per turn, never per run.
+
+mod counts;
+mod shown;
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use retryscope_events::Source;
+use retryscope_record::{Facts, RunKey, Shown, SourceId, TurnOutcome, View};
+
+use crate::cause::cause_of;
+use crate::count::{Count, Counts, Evidence};
+use crate::engine::{AsOf, SourceState};
+use crate::infer::Inference;
+use crate::run::{Run, RunOutcome, Time, Turn};
+use crate::view::{TurnView, ViewOfRun, merge_facts};
+
+use counts::{counts_of, opened};
+use shown::{requests_of, time_of};
+
+/// One view with its source.
+pub(crate) struct Part<'a> {
+    pub(crate) source: SourceId,
+    pub(crate) kind: View,
+    pub(crate) view: Cow<'a, ViewOfRun>,
+}
+
+/// One turn of the run: the turns of the views that speak of it, best view first.
+type Joined<'a> = Vec<(&'a Part<'a>, &'a TurnView)>;
+
+/// Views in the order in which they are believed where they say the same thing.
+const RANK: &[View] = &[
+    View::EVENTS,
+    View::SESSION,
+    View::DATABASE,
+    View::OBJECTS,
+    View::HISTORY_DB,
+    View::LOGS_DB,
+    View::DEBUG_LOG,
+    View::OTLP_TRACES,
+    View::OTLP_LOGS,
+    View::STDOUT,
+    View::LOG,
+    View::TRACE,
+    View::RESULT,
+];
+
+fn rank(kind: View) -> usize {
+    RANK.iter().position(|v| *v == kind).unwrap_or(RANK.len())
+}
+
+/// Joins the views of one run.
+pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> Run {
+    parts.sort_by_key(|part| (rank(part.kind), part.source));
+    let mut facts = Facts::default();
+    for part in parts.iter().rev() {
+        merge_facts(&mut facts, &part.view.facts);
+    }
+    let settings = parts.iter().find_map(|p| as_of.source(p.source)?.settings.as_deref());
+    let version = facts.policy_version.as_deref().or(facts.agent_version.as_deref());
+    let inference = Inference::new(&key.agent, version, settings, facts.provider.as_deref());
+    for part in &mut parts {
+        if let Cow::Borrowed(view) = part.view {
+            part.view = inference.fill(part.kind, view);
+        }
+    }
+    let parts = parts;
+    let (groups, left_out) = align(&parts);
+    let last = groups.len().saturating_sub(1);
+    let mut turns = Vec::new();
+    for (index, group) in groups.iter().enumerate() {
+        turns.push(turn(index, group, index == last, &parts, as_of));
+    }
+    turns.sort_by_key(|t| t.started_at.map_or(i64::MAX, |at| at.timestamp_millis()));
+    for (index, turn) in turns.iter_mut().enumerate() {
+        turn.number = index + 1;
+    }
+    if let (Some(turn), Some((reason, message))) =
+        (turns.last_mut(), parts.iter().find_map(|p| p.view.explained.as_ref()))
+    {
+        turn.terminal_reason = turn.terminal_reason.take().or_else(|| reason.clone());
+        turn.error.get_or_insert_with(|| message.clone());
+    }
+    let sum = |f: fn(&Turn) -> &Counts| turns.iter().map(f).fold(Counts::ZERO, |a, b| a.plus(b));
+    let mut counts = sum(|t| &t.counts);
+    if turns.is_empty() {
+        counts.upstream_requests = Count::not_visible(0);
+        counts.logical_requests = Count::not_visible(0);
+        counts.retries = Count::not_visible(0);
+        counts.failed_attempts = Count::not_visible(0);
+    }
+    let background_counts = sum(|t| &t.background_counts);
+    let started_at = parts.iter().filter_map(|p| p.view.first_at).min();
+    let ended_at = parts.iter().filter_map(|p| p.view.last_at).max();
+    let mut time = turns.iter().map(|t| t.time).fold(Time::default(), Time::plus);
+    time.wall_ms = started_at.zip(ended_at).and_then(|(a, b)| u64::try_from((b - a).num_milliseconds()).ok());
+    let mut blind_spots: BTreeSet<String> =
+        parts.iter().flat_map(|p| p.view.blind_spots.iter().cloned()).collect();
+    if !counts.upstream_requests.bound.is_exact() {
+        let reasons =
+            parts.iter().filter(|p| p.view.foreground.attempts < Shown::All && !p.view.because.is_empty());
+        blind_spots.extend(reasons.map(|p| p.view.because.clone()));
+        if parts.iter().any(|p| p.view.tail_may_be_lost) {
+            blind_spots.insert(
+                "the last records of one log may be missing: its writer ends without flushing".into(),
+            );
+        }
+    }
+    if left_out > 0 {
+        blind_spots.insert(format!(
+            "{left_out} turn(s) in further logs of this run share no id with the others and were not used"
+        ));
+    }
+    let outcome = turns.last().map_or(RunOutcome::Unknown, |t| t.outcome);
+    let told = parts.iter().flat_map(|p| p.view.settings.iter().cloned());
+    let read = settings
+        .into_iter()
+        .flat_map(retryscope_policy::Settings::entries)
+        .map(|s| (s.name.clone(), s.value.to_string()));
+    let settings: Vec<(String, String)> = read.chain(told).collect();
+    let mut sources: Vec<SourceId> = parts.iter().map(|p| p.source).collect();
+    sources.sort_unstable();
+    sources.dedup();
+    Run {
+        key: key.clone(),
+        facts,
+        started_at,
+        ended_at,
+        outcome,
+        turns,
+        counts,
+        background_counts,
+        time,
+        sources,
+        blind_spots: blind_spots.into_iter().collect(),
+        ledger: parts.iter().flat_map(|p| p.view.ledger.iter().cloned()).collect(),
+        settings,
+    }
+}
+
+/// Groups the turns of all views. Returns the groups in order, and how many turns of further views could not be placed.
+fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
+    let mut groups: Vec<(BTreeSet<&str>, Joined<'a>)> = Vec::new();
+    let full = |part: &Part<'_>| part.view.turns.iter().filter(|t| !is_empty(t)).count();
+    let single = parts.iter().all(|part| full(part) <= 1);
+    let mut left_out = 0;
+    let base = parts.iter().find(|part| full(part) > 0).map(|part| part.kind);
+    for part in parts {
+        for turn in part.view.turns.iter().filter(|t| !is_empty(t)) {
+            let requests = turn.requests.iter().filter(|r| r.id_is_native).map(|r| r.id.as_str());
+            let ids: BTreeSet<&str> =
+                turn.anchors.iter().map(String::as_str).chain(turn.key.as_deref()).chain(requests).collect();
+            // Two logs of the same kind hold different turns, unless an id says otherwise.
+            let repeats = |(known, members): &(BTreeSet<&str>, Joined<'_>)| {
+                members.iter().all(|(p, _)| p.kind != part.kind) || !known.is_disjoint(&ids)
+            };
+            let mut found: Vec<usize> = if single {
+                groups.iter().position(repeats).into_iter().collect()
+            } else {
+                let shares = |(known, members): &(BTreeSet<&str>, Joined<'_>)| {
+                    let same_view = members.iter().any(|(p, _)| std::ptr::eq(*p, part));
+                    !same_view && !known.is_disjoint(&ids)
+                };
+                groups.iter().enumerate().filter(|(_, group)| shares(group)).map(|(index, _)| index).collect()
+            };
+            // What one view calls one turn and another calls several is one: nothing in it may count twice.
+            while found.len() > 1
+                && let Some(index) = found.pop()
+            {
+                let (known, members) = groups.remove(index);
+                groups[found[0]].0.extend(known);
+                groups[found[0]].1.extend(members);
+            }
+            match found.first().copied() {
+                Some(index) => {
+                    groups[index].0.extend(ids);
+                    groups[index].1.push((part, turn));
+                }
+                // A further file of the best kind holds further turns; another kind of log without a common id may
+                // repeat what is there already, so it adds nothing.
+                None if base.is_none_or(|base| base == part.kind) => groups.push((ids, vec![(part, turn)])),
+                None => left_out += 1,
+            }
+        }
+    }
+    let mut groups: Vec<Joined<'a>> = groups.into_iter().map(|(_, members)| members).collect();
+    for members in &mut groups {
+        // Best view first; of several turns of one view the last one says how it ended.
+        members
+            .sort_by_key(|(part, turn)| (rank(part.kind), part.source, std::cmp::Reverse(turn.started_at)));
+    }
+    groups.sort_by_key(|members| {
+        members.iter().filter_map(|(_, t)| t.started_at).min().map_or(i64::MAX, |at| at.timestamp_millis())
+    });
+    (groups, left_out)
+}
+
+fn is_empty(turn: &TurnView) -> bool {
+    turn.requests.is_empty() && turn.end.is_none() && turn.anchors.is_empty() && turn.key.is_none()
+}
+
+fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_of: &AsOf<'_>) -> Turn {
+    let started_at = group.iter().filter_map(|(_, t)| t.started_at).min();
+    let ended_at = group.iter().filter_map(|(_, t)| t.last_at).max();
+    let end = group.iter().find_map(|(_, t)| t.end.as_ref().filter(|e| e.outcome != TurnOutcome::Unknown));
+    let any_end = end.or_else(|| group.iter().find_map(|(_, t)| t.end.as_ref()));
+    let outcome = match any_end.map(|e| e.outcome) {
+        Some(TurnOutcome::Succeeded) => RunOutcome::Succeeded,
+        Some(TurnOutcome::Failed) => RunOutcome::Failed,
+        Some(TurnOutcome::Cancelled) => RunOutcome::Cancelled,
+        Some(TurnOutcome::Unknown) => RunOutcome::Unknown,
+        None if is_last => liveness(parts, ended_at, as_of),
+        None => RunOutcome::Interrupted,
+    };
+    let mut counts = counts_of(group, Source::Foreground);
+    if parts.iter().any(|part| part.view.fallbacks_hidden) {
+        // Each candidate has retries of its own, and what was taken for one may be the first send to another.
+        let logical = counts.logical_requests.clone();
+        counts = Counts { logical_requests: logical, ..opened(counts) };
+        counts.fallbacks.evidence = counts.fallbacks.evidence.max(Evidence::Derived);
+        counts.retries.bound.min = counts.retries.bound.min.saturating_sub(1);
+    }
+    let background_counts = counts_of(group, Source::Background);
+    let requests = requests_of(group, &counts);
+    let is_over = any_end.is_some();
+    let time = time_of(&requests, started_at, ended_at, is_over);
+    let cause = (outcome == RunOutcome::Failed).then(|| cause_of(&requests, any_end)).flatten();
+    let reason = group.iter().find_map(|(_, t)| t.end.as_ref().and_then(|e| e.reason.clone()));
+    let error = group.iter().find_map(|(_, t)| t.end.as_ref().and_then(|e| e.message.clone()));
+    Turn {
+        number: index + 1,
+        key: group.iter().find_map(|(_, t)| t.key.clone()),
+        started_at,
+        ended_at,
+        outcome,
+        terminal_reason: reason,
+        error,
+        cause,
+        counts,
+        background_counts,
+        time,
+        requests,
+        end_origin: any_end.map(|e| e.origin),
+    }
+}
+
+/// A log that stops: is its writer still there?
+fn liveness(parts: &[Part<'_>], ended_at: Option<DateTime<Utc>>, as_of: &AsOf<'_>) -> RunOutcome {
+    let mut known = false;
+    for part in parts {
+        match as_of.source(part.source) {
+            Some(SourceState { writer_alive: Some(true), .. }) => return RunOutcome::Running,
+            Some(SourceState { writer_alive: Some(false), .. }) => return RunOutcome::Interrupted,
+            _ => known |= ended_at.is_some(),
+        }
+    }
+    match ended_at {
+        Some(at) if as_of.now - at < TimeDelta::minutes(5) => RunOutcome::Running,
+        _ if known => RunOutcome::Interrupted,
+        _ => RunOutcome::Unknown,
+    }
+}

@@ -1,0 +1,161 @@
+//! The requests of a turn as they are shown: from the view that tells most, with details that other views hold of the same
+//! attempts.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use retryscope_events::{AttemptKind, AttemptOutcome, Source};
+use retryscope_record::Shown;
+
+use crate::count::{Bound, Counts};
+use crate::run::{Attempt, LogicalRequest, RequestOutcome, Time};
+use crate::view::{RequestEnd, RequestView, TurnView};
+
+use super::counts::{counts_of_request, is_settled};
+use super::{Joined, Part, rank};
+
+/// The requests to show: from the view that tells most, with details that other views hold of the same attempts.
+///
+/// Where there was one request only, what all views together know of the turn is known of it.
+pub(super) fn requests_of(group: &Joined<'_>, joined: &Counts) -> Vec<LogicalRequest> {
+    let told = |(part, turn): &&(&Part<'_>, &TurnView)| {
+        let attempts: usize = turn.requests.iter().map(|r| r.attempts.len()).sum();
+        let known = |a: &&Attempt| match (&a.failure, a.outcome) {
+            (Some(failure), _) => !failure.says_nothing(),
+            (None, outcome) => outcome == Some(AttemptOutcome::Ok),
+        };
+        let details = turn.requests.iter().flat_map(|r| &r.attempts).filter(known).count();
+        let exact = turn.requests.iter().all(|r| r.upstream(is_settled(part, turn, group)).0.is_exact());
+        (attempts, exact, part.view.foreground.attempts, details, std::cmp::Reverse(rank(part.kind)))
+    };
+    let Some((part, turn)) = group.iter().max_by_key(|member| told(member)) else { return Vec::new() };
+    let mut details: BTreeMap<&str, Vec<&Attempt>> = BTreeMap::new();
+    for (other, turn) in group {
+        if !std::ptr::eq(*other, *part) {
+            for attempt in turn.requests.iter().flat_map(|r| &r.attempts) {
+                if let Some(id) = attempt.failure.as_ref().and_then(|f| f.upstream_request_id.as_deref()) {
+                    details.entry(id).or_default().push(attempt);
+                }
+            }
+        }
+    }
+    // How a request that was given up ended, by the agent's own id: another log may hold the answer that this one lacks.
+    let mut ends: BTreeMap<&str, &Attempt> = BTreeMap::new();
+    let others = group.iter().filter(|(other, _)| !std::ptr::eq(*other, *part));
+    for request in others.flat_map(|(_, turn)| &turn.requests) {
+        let last = request.attempts.last().filter(|a| a.failure.is_some());
+        if let (true, Some(RequestEnd::GivenUp), Some(last)) = (request.id_is_native, request.end, last) {
+            ends.entry(&request.id).or_insert(last);
+        }
+    }
+    let settled = is_settled(part, turn, group);
+    let single = joined.logical_requests.bound == Bound::exact(1)
+        && turn.requests.iter().filter(|r| r.source == Source::Foreground).count() == 1;
+    turn.requests
+        .iter()
+        .map(|request| {
+            let counts = match request.source {
+                Source::Foreground if single => joined.clone(),
+                _ => counts_of_request(request, settled),
+            };
+            let mut attempts = request.attempts.clone();
+            for attempt in &mut attempts {
+                let id = attempt.failure.as_ref().and_then(|f| f.upstream_request_id.clone());
+                for other in id.iter().flat_map(|id| details.get(id.as_str()).into_iter().flatten()) {
+                    enrich(attempt, other);
+                }
+            }
+            if (request.end == Some(RequestEnd::GivenUp) || request.end.is_none() && settled)
+                && let (Some(last), Some(end)) = (attempts.last_mut(), ends.get(request.id.as_str()))
+            {
+                enrich(last, end);
+            }
+            LogicalRequest {
+                id: request.id.clone(),
+                step: request.step,
+                source: request.source,
+                purpose: request.purpose.clone(),
+                outcome: outcome_of(request, &attempts),
+                upstream: counts.upstream_requests,
+                retries: counts.retries,
+                fallbacks: request.fallbacks(),
+                attempts,
+                shows_attempts: request.visibility.attempts == Shown::All,
+                usage: request.usage.clone(),
+                requested_model: request.requested_model.clone(),
+                origin: request.origin,
+            }
+        })
+        .collect()
+}
+
+fn enrich(attempt: &mut Attempt, other: &Attempt) {
+    let candidate = &mut attempt.candidate;
+    candidate.provider = candidate.provider.take().or_else(|| other.candidate.provider.clone());
+    candidate.model = candidate.model.take().or_else(|| other.candidate.model.clone());
+    candidate.endpoint = candidate.endpoint.take().or_else(|| other.candidate.endpoint.clone());
+    attempt.delay_ms = attempt.delay_ms.or(other.delay_ms);
+    attempt.layer = attempt.layer.or(other.layer);
+    if attempt.failure.is_none() && attempt.outcome != Some(AttemptOutcome::Ok) {
+        attempt.failure.clone_from(&other.failure);
+        attempt.outcome = other.outcome.or(attempt.outcome);
+    }
+    if let (Some(own), Some(theirs)) = (&mut attempt.failure, &other.failure) {
+        own.retry_after_ms = own.retry_after_ms.or(theirs.retry_after_ms);
+        own.reset_at = own.reset_at.or(theirs.reset_at);
+        own.status = own.status.or(theirs.status);
+        if own.says_nothing() && !theirs.says_nothing() {
+            own.class = theirs.class;
+            own.reason = theirs.reason;
+            own.retryable = theirs.retryable;
+        }
+    }
+}
+
+fn outcome_of(request: &RequestView, attempts: &[Attempt]) -> RequestOutcome {
+    let repeated = attempts.len() > 1 || attempts.iter().any(|a| a.sends.min > 1);
+    let fell_back = attempts.iter().any(|a| a.kind == AttemptKind::Fallback);
+    let sure = request.visibility.attempts == Shown::All && attempts.iter().all(|a| a.sends.is_exact());
+    match request.end {
+        Some(RequestEnd::Answered) if fell_back => RequestOutcome::OkAfterFallback,
+        Some(RequestEnd::Answered) if repeated => RequestOutcome::OkAfterRetry,
+        Some(RequestEnd::Answered) if sure => RequestOutcome::OkFirstTry,
+        Some(RequestEnd::Answered) => RequestOutcome::Ok,
+        Some(RequestEnd::GivenUp) if repeated || fell_back => RequestOutcome::FailedAfterRetry,
+        Some(RequestEnd::GivenUp) => RequestOutcome::FailedNoRetry,
+        Some(RequestEnd::Cancelled) => RequestOutcome::Cancelled,
+        None => RequestOutcome::Open,
+    }
+}
+
+pub(super) fn time_of(
+    requests: &[LogicalRequest],
+    started_at: Option<DateTime<Utc>>,
+    ended_at: Option<DateTime<Utc>>,
+    is_over: bool,
+) -> Time {
+    let span = |a: DateTime<Utc>, b: DateTime<Utc>| u64::try_from((b - a).num_milliseconds()).ok();
+    let last_origin = requests.last().and_then(|r| r.attempts.last()).map(|a| a.origin);
+    let mut time =
+        Time { wall_ms: started_at.zip(ended_at).and_then(|(a, b)| span(a, b)), ..Time::default() };
+    for attempt in requests.iter().flat_map(|r| &r.attempts) {
+        // The real wait where times tell it, else the planned one. Where the log just stops, a wait that was planned last
+        // is known only up to its last line.
+        let open = attempt.ended_at.zip(ended_at).filter(|_| !is_over && Some(attempt.origin) == last_origin);
+        let planned = attempt.delay_ms.map(|delay| match open {
+            Some((from, to)) => delay.min(span(from, to).unwrap_or(0)),
+            None => delay,
+        });
+        let wait = attempt.waited_ms.or(planned);
+        let failed = (attempt.outcome == Some(AttemptOutcome::Failed))
+            .then(|| attempt.started_at.zip(attempt.ended_at).and_then(|(a, b)| span(a, b)))
+            .flatten();
+        if let Some(wait) = wait {
+            time.waiting_ms = Some(time.waiting_ms.unwrap_or(0) + wait);
+        }
+        if wait.is_some() || failed.is_some() {
+            time.lost_ms = Some(time.lost_ms.unwrap_or(0) + wait.unwrap_or(0) + failed.unwrap_or(0));
+        }
+    }
+    time
+}

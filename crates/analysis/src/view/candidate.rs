@@ -1,0 +1,50 @@
+//! Facts and candidates that are said piece by piece: later words win, absent ones erase nothing.
+
+use retryscope_events::Candidate;
+use retryscope_record::Facts;
+
+pub(crate) fn merge_facts(into: &mut Facts, said: &Facts) {
+    fn take<T: Clone>(into: &mut Option<T>, said: Option<&T>) {
+        if said.is_some() {
+            *into = said.cloned();
+        }
+    }
+    take(&mut into.agent_version, said.agent_version.as_ref());
+    take(&mut into.parent_run_id, said.parent_run_id.as_ref());
+    take(&mut into.parent_call_id, said.parent_call_id.as_ref());
+    take(&mut into.forked_from, said.forked_from.as_ref());
+    take(&mut into.provider, said.provider.as_ref());
+    take(&mut into.model, said.model.as_ref());
+    take(&mut into.api, said.api.as_ref());
+    take(&mut into.policy_version, said.policy_version.as_ref());
+    take(&mut into.started_at, said.started_at.as_ref());
+    take(&mut into.directory, said.directory.as_ref());
+}
+
+pub(super) fn merge_candidate(into: &mut Candidate, said: &Candidate) {
+    *into = merged(into, said);
+}
+
+pub(super) fn merged(base: &Candidate, said: &Candidate) -> Candidate {
+    let pick = |said: &Option<String>, base: &Option<String>| said.clone().or_else(|| base.clone());
+    Candidate {
+        provider: pick(&said.provider, &base.provider),
+        model: pick(&said.model, &base.model),
+        alias: pick(&said.alias, &base.alias),
+        endpoint: pick(&said.endpoint, &base.endpoint),
+        region: pick(&said.region, &base.region),
+        account: pick(&said.account, &base.account),
+        transport: pick(&said.transport, &base.transport),
+    }
+}
+
+/// Returns whether two candidates are known to be different: a part that only one of them names proves nothing.
+pub(super) fn differs(a: &Candidate, b: &Candidate) -> bool {
+    let part = |a: &Option<String>, b: &Option<String>| matches!((a, b), (Some(a), Some(b)) if a != b);
+    part(&a.provider, &b.provider)
+        || part(&a.model, &b.model)
+        || part(&a.endpoint, &b.endpoint)
+        || part(&a.region, &b.region)
+        || part(&a.account, &b.account)
+        || part(&a.transport, &b.transport)
+}

@@ -1,0 +1,439 @@
+//! What each event of the schema does to the view of its run.
+//!
+//! Not for: marks and turns (see the module above). A repeat of an event changes nothing; an event that completes another
+//! one changes only what it says.
+
+use chrono::{DateTime, Utc};
+use retryscope_events::{
+    AttemptKind, AttemptOutcome, Candidate, Event, FallbackKind, ModelAttempt, ModelFailed, ModelFallback,
+    ModelRequest, ModelResponse, ModelRetry, RunFinished, Sent, Source,
+};
+use retryscope_record::{Origin, RawFailure, TurnOutcome};
+use serde_json::Value;
+
+use crate::count::{Bound, Evidence};
+use crate::judge::{Failure, Said, judge};
+
+use super::candidate::{differs, merge_candidate, merged};
+use super::request::{Pending, RequestEnd, RequestView, add_missing, close, ends_before};
+use super::{End, ViewOfRun};
+
+impl ViewOfRun {
+    /// Returns the request that an event speaks of: by id, else the open one, else a new one.
+    fn request_of(
+        &mut self,
+        turn: usize,
+        origin: Origin,
+        event: &Event,
+        id: Option<&String>,
+    ) -> &mut RequestView {
+        let visibility = self.foreground;
+        let found = match id {
+            Some(id) => self.turns[turn].requests.iter().rposition(|r| r.id == *id),
+            None => self.turns[turn].requests.iter().rposition(|r| r.end.is_none()),
+        };
+        let index = found.unwrap_or_else(|| {
+            self.next_local += 1;
+            let candidate = Candidate {
+                provider: self.facts.provider.clone(),
+                model: self.facts.model.clone(),
+                ..Candidate::default()
+            };
+            self.turns[turn].requests.push(RequestView {
+                id: id.cloned().unwrap_or_else(|| format!("#{}", self.next_local)),
+                id_is_native: id.is_some_and(|id| !id.starts_with('#')),
+                source: Source::Foreground,
+                visibility,
+                purpose: None,
+                step: event.step,
+                candidate,
+                attempts: Vec::new(),
+                end: None,
+                usage: None,
+                requested_model: None,
+                extra: None,
+                basis: None,
+                sent_by: None,
+                origin,
+                explicit: false,
+                pending: None,
+                next_kind: None,
+                opened_at: event.ts,
+                api: None,
+            });
+            self.turns[turn].requests.len() - 1
+        });
+        let request = &mut self.turns[turn].requests[index];
+        request.api.clone_from(&self.facts.api);
+        request
+    }
+
+    pub(super) fn request(&mut self, turn: usize, origin: Origin, event: &Event, body: &ModelRequest) {
+        let background = self.background;
+        // A turn that asks again was not over.
+        if self.turns[turn].end.as_ref().is_some_and(|end| end.outcome != TurnOutcome::Cancelled) {
+            self.turns[turn].end = None;
+        }
+        // Without an id, a new request is a new request, also when the one before has no end in the log.
+        if body.request_id.is_none() {
+            for open in self.turns[turn].requests.iter_mut().filter(|r| r.end.is_none()) {
+                close(open, origin, None, TurnOutcome::Unknown, false);
+            }
+        }
+        let request = self.request_of(turn, origin, event, body.request_id.as_ref());
+        if let Some(candidate) = &body.candidate {
+            merge_candidate(&mut request.candidate, candidate);
+        }
+        if let Some(source) = body.source {
+            request.source = source;
+            if source == Source::Background {
+                request.visibility = background;
+            }
+        }
+        request.purpose = body.purpose.clone().or(request.purpose.take());
+        request.step = event.step.or(request.step);
+    }
+
+    pub(super) fn attempt(
+        &mut self,
+        turn: usize,
+        origin: Origin,
+        event: &Event,
+        body: &ModelAttempt,
+        raw: Option<&RawFailure>,
+    ) {
+        if let Some(id) = &body.upstream_request_id {
+            self.turns[turn].anchors.insert(id.clone());
+        }
+        let request = self.request_of(turn, origin, event, body.request_id.as_ref());
+        request.explicit = true;
+        let known = body
+            .attempt_id
+            .as_ref()
+            .and_then(|id| request.attempts.iter().position(|a| a.id.as_ref() == Some(id)));
+        let index = known.unwrap_or_else(|| {
+            let before = request.attempts.last().map(|a| a.candidate.clone());
+            let kind = body.kind.or(request.next_kind.take());
+            request.push(origin, Evidence::Observed);
+            let index = request.attempts.len() - 1;
+            let candidate = body.candidate.clone().unwrap_or_default();
+            let attempt = &mut request.attempts[index];
+            merge_candidate(&mut attempt.candidate, &candidate);
+            attempt.started_at = body.started_at.or(event.ts);
+            if let Some(kind) = kind {
+                attempt.kind = kind;
+            } else if before.is_some_and(|before| differs(&before, &attempt.candidate)) {
+                attempt.kind = AttemptKind::Fallback;
+            }
+            index
+        });
+        let wait_from = index.checked_sub(1).and_then(|i| request.attempts[i].ended_at);
+        let attempt = &mut request.attempts[index];
+        if known.is_none()
+            && let (Some(from), Some(to)) = (wait_from, attempt.started_at)
+        {
+            let waited = (to - from).num_milliseconds();
+            if let (Ok(waited), Some(before)) = (u64::try_from(waited), index.checked_sub(1)) {
+                request.attempts[before].waited_ms.get_or_insert(waited);
+            }
+        }
+        let attempt = &mut request.attempts[index];
+        attempt.id = body.attempt_id.clone().or(attempt.id.take());
+        attempt.layer = body.layer.or(attempt.layer);
+        match body.sent {
+            Some(Sent::No) => attempt.sends = Bound::ZERO,
+            Some(Sent::Unknown) => attempt.sends = Bound::range(0, Some(1)),
+            Some(Sent::Yes) | None => {}
+        }
+        attempt.outcome = body.outcome.or(attempt.outcome);
+        attempt.ended_at = body.ended_at.or(attempt.ended_at);
+        if body.outcome.is_some() && known.is_some() {
+            attempt.ended_at = attempt.ended_at.or(event.ts);
+        }
+        attempt.output_started = body.output_started.or(attempt.output_started);
+        attempt.usage = body.usage.clone().or(attempt.usage.take());
+        let failed = body.outcome == Some(AttemptOutcome::Failed) || body.status.is_some_and(|s| s >= 400);
+        let detailed =
+            body.status.is_some() || body.message.is_some() || body.code.is_some() || body.class.is_some();
+        if detailed && (failed || body.message.is_some()) {
+            let said = Said {
+                provider: attempt.candidate.provider.as_deref(),
+                status: body.status,
+                code: body.code.as_deref(),
+                message: body.message.as_deref(),
+                class: body.class.as_deref(),
+                reason: body.reason.as_deref(),
+                retryable: body.retryable,
+                retry_after_ms: body.retry_after_ms,
+                reset_at: None,
+                upstream_request_id: body.upstream_request_id.as_deref(),
+                raw,
+                at: event.ts,
+            };
+            let failure = judge(&said);
+            attempt.reached = reached(&failure);
+            attempt.failure = Some(failure);
+        }
+    }
+
+    pub(super) fn retry(
+        &mut self,
+        turn: usize,
+        origin: Origin,
+        event: &Event,
+        body: &ModelRetry,
+        raw: Option<&RawFailure>,
+    ) {
+        let request = self.request_of(turn, origin, event, body.request_id.as_ref());
+        if let Some(candidate) = &body.candidate {
+            let now = merged(&request.candidate, candidate);
+            if request.attempts.last().is_some_and(|a| differs(&a.candidate, &now))
+                && request.next_kind.is_none()
+            {
+                request.next_kind = Some(AttemptKind::Fallback);
+                request.pending = None;
+            }
+            request.candidate = now;
+        }
+        let provider = request.candidate.provider.clone();
+        let attempt = if request.explicit && !request.attempts.is_empty() {
+            request.pending = None;
+            let last = request.attempts.len() - 1;
+            &mut request.attempts[last]
+        } else {
+            request.current(origin)
+        };
+        attempt.outcome = Some(AttemptOutcome::Failed);
+        attempt.evidence = Evidence::Observed;
+        attempt.origin = if attempt.failure.is_some() { attempt.origin } else { origin };
+        attempt.ended_at = attempt.ended_at.or(event.ts);
+        let said = Said {
+            provider: provider.as_deref(),
+            status: body.status,
+            code: body.code.as_deref(),
+            message: body.message.as_deref(),
+            class: body.class.as_deref(),
+            reason: body.reason.as_deref(),
+            retryable: None,
+            retry_after_ms: body.retry_after_ms,
+            reset_at: None,
+            upstream_request_id: body.upstream_request_id.as_deref(),
+            raw,
+            at: event.ts,
+        };
+        if attempt.failure.is_none() || body.status.is_some() || body.message.is_some() {
+            let failure = judge(&said);
+            attempt.reached = reached(&failure);
+            attempt.failure = Some(failure);
+        }
+        attempt.delay_ms = body.delay_ms.or(attempt.delay_ms);
+        attempt.waited_ms = body.waited_ms.or(attempt.waited_ms);
+        attempt.delay_source = body.delay_source.or(attempt.delay_source);
+        attempt.max_attempts = body.max_attempts.or(attempt.max_attempts);
+        attempt.layer = body.layer.or(attempt.layer);
+        attempt.output_started = body.output_started.or(attempt.output_started);
+        attempt.output_discarded = body.output_discarded.or(attempt.output_discarded);
+        if let Some(changed) = &body.changed {
+            attempt.changed.clone_from(changed);
+        }
+        request.pending = Some(Pending { at: event.ts, delay_ms: body.delay_ms });
+    }
+
+    pub(super) fn fallback(&mut self, turn: usize, origin: Origin, event: &Event, body: &ModelFallback) {
+        let request = self.request_of(turn, origin, event, body.request_id.as_ref());
+        if let Some(from) = &body.from {
+            merge_candidate(&mut request.candidate, from);
+        }
+        if !request.explicit {
+            let codes = body.failures.as_deref().unwrap_or_default();
+            let told = if codes.is_empty() { body.attempts.unwrap_or(0) } else { codes.len() as u64 };
+            let seen = request.of_current_candidate() as u64;
+            // The last failed attempt of a candidate has no retry record; the list of codes, or the fallback itself,
+            // proves it.
+            let missing = if told > 0 {
+                told.saturating_sub(seen)
+            } else {
+                u64::from(seen == 0 || request.pending.is_some())
+            };
+            for n in 0..missing {
+                let status = codes
+                    .get(usize::try_from(seen + n).unwrap_or(usize::MAX))
+                    .and_then(|code| code_as_status(code.as_ref()));
+                let provider = request.candidate.provider.clone();
+                let attempt = request.push(origin, Evidence::Derived);
+                attempt.outcome = Some(AttemptOutcome::Failed);
+                if n + 1 == missing {
+                    attempt.ended_at = event.ts;
+                }
+                let failure =
+                    judge(&Said { provider: provider.as_deref(), status, at: event.ts, ..Said::default() });
+                attempt.failure = Some(failure);
+            }
+        }
+        request.pending = None;
+        request.next_kind = Some(AttemptKind::Fallback);
+        if let Some(to) = &body.to {
+            request.candidate = if body.kind.is_none_or(|kind| kind == FallbackKind::Model) {
+                to.clone()
+            } else {
+                merged(&request.candidate, to)
+            };
+        }
+    }
+
+    pub(super) fn response(&mut self, turn: usize, origin: Origin, event: &Event, body: &ModelResponse) {
+        let request = self.request_of(turn, origin, event, body.request_id.as_ref());
+        if let Some(candidate) = &body.candidate {
+            merge_candidate(&mut request.candidate, candidate);
+        }
+        if request.end == Some(RequestEnd::Answered) {
+            // Said again, with more: one message on several lines, the last of which has the whole usage.
+            request.usage = body.usage.clone().or(request.usage.take());
+            return;
+        }
+        if request.explicit {
+            request.pending = None;
+            if let Some(last) = request.last().filter(|a| a.outcome.is_none()) {
+                last.outcome = Some(AttemptOutcome::Ok);
+                last.ended_at = last.ended_at.or(event.ts);
+            }
+        } else {
+            let attempt = request.current(origin);
+            attempt.outcome = Some(AttemptOutcome::Ok);
+            attempt.evidence = Evidence::Observed;
+            attempt.ended_at = event.ts;
+        }
+        if let (Some(told), false) = (body.attempts, request.explicit) {
+            add_missing(request, told);
+        }
+        request.usage = body.usage.clone().or(request.usage.take());
+        request.requested_model = body.requested_model.clone().or(request.requested_model.take());
+        request.end = Some(RequestEnd::Answered);
+    }
+
+    pub(super) fn failed(
+        &mut self,
+        turn: usize,
+        origin: Origin,
+        event: &Event,
+        body: &ModelFailed,
+        raw: Option<&RawFailure>,
+    ) {
+        if let Some(id) = &body.upstream_request_id {
+            self.turns[turn].anchors.insert(id.clone());
+        }
+        let request = self.request_of(turn, origin, event, body.request_id.as_ref());
+        if let Some(candidate) = &body.candidate {
+            merge_candidate(&mut request.candidate, candidate);
+        }
+        let cut = matches!(
+            body.decision,
+            Some(
+                retryscope_events::Decision::Cancelled
+                    | retryscope_events::Decision::Deadline
+                    | retryscope_events::Decision::Budget
+            )
+        ) && request.pending.is_some_and(|p| ends_before(&p, event.ts, 0));
+        let provider = request.candidate.provider.clone();
+        if !cut {
+            let attempt = if request.explicit && !request.attempts.is_empty() {
+                request.pending = None;
+                let last = request.attempts.len() - 1;
+                &mut request.attempts[last]
+            } else {
+                request.current(origin)
+            };
+            attempt.outcome = Some(AttemptOutcome::Failed);
+            attempt.ended_at = attempt.ended_at.or(event.ts);
+            let said = Said {
+                provider: provider.as_deref(),
+                status: body.status,
+                code: body.code.as_deref(),
+                message: body.message.as_deref(),
+                class: body.class.as_deref(),
+                reason: body.reason.as_deref(),
+                retryable: None,
+                retry_after_ms: body.retry_after_ms,
+                reset_at: body.reset_at,
+                upstream_request_id: body.upstream_request_id.as_deref(),
+                raw,
+                at: event.ts,
+            };
+            let detailed = body.status.is_some()
+                || body.message.is_some()
+                || body.code.is_some()
+                || body.class.is_some();
+            let failure = judge(&said);
+            let better =
+                attempt.failure.as_ref().is_none_or(|known| known.says_nothing() || !failure.says_nothing());
+            if detailed && better {
+                attempt.reached = reached(&failure);
+                attempt.failure = Some(failure);
+            }
+        }
+        if let (Some(told), false) = (body.attempts, request.explicit) {
+            add_missing(request, told);
+        }
+        request.end = Some(if body.decision == Some(retryscope_events::Decision::Cancelled) {
+            RequestEnd::Cancelled
+        } else {
+            RequestEnd::GivenUp
+        });
+    }
+
+    pub(super) fn finished(
+        &mut self,
+        turn: usize,
+        origin: Origin,
+        at: Option<DateTime<Utc>>,
+        body: &RunFinished,
+    ) {
+        let outcome = match body.outcome.as_deref() {
+            Some("succeeded" | "success" | "completed" | "ok") => TurnOutcome::Succeeded,
+            Some("failed" | "error" | "failure") => TurnOutcome::Failed,
+            Some("cancelled" | "canceled" | "aborted") => TurnOutcome::Cancelled,
+            _ => TurnOutcome::Unknown,
+        };
+        let end =
+            End { outcome, reason: body.terminal_reason.clone(), message: body.error.clone(), at, origin };
+        self.end_turn(turn, end);
+    }
+
+    pub(super) fn end_turn(&mut self, turn: usize, end: End) {
+        let deadline = end.reason.as_deref().is_some_and(is_deadline);
+        for request in self.turns[turn].requests.iter_mut().filter(|r| r.end.is_none()) {
+            close(request, end.origin, end.at, end.outcome, deadline);
+        }
+        // A second end of the same turn adds words, it does not take any away.
+        match &mut self.turns[turn].end {
+            Some(known) => {
+                if known.outcome == TurnOutcome::Unknown {
+                    known.outcome = end.outcome;
+                }
+                known.reason = known.reason.take().or(end.reason);
+                known.message = known.message.take().or(end.message);
+            }
+            none => *none = Some(end),
+        }
+    }
+}
+
+fn is_deadline(reason: &str) -> bool {
+    ["wall_time", "deadline", "time_limit", "timeout"].iter().any(|word| reason.contains(word))
+}
+
+fn code_as_status(code: Option<&Value>) -> Option<u16> {
+    match code {
+        Some(Value::Number(number)) => number.as_u64().and_then(|n| u16::try_from(n).ok()),
+        Some(Value::String(text)) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+fn reached(failure: &Failure) -> Option<bool> {
+    match (failure.status, failure.reason.as_str()) {
+        (Some(_), _) | (None, "stream_cut" | "idle_timeout") => Some(true),
+        (None, "refused" | "dns" | "connect") => Some(false),
+        _ => None,
+    }
+}

@@ -1,0 +1,226 @@
+//! One logical request in one source: its attempts, and what follows for those that have no record of their own.
+//!
+//! Not for: which event means what (see `events`). Rule: the last failed attempt of a candidate often has no record; it is
+//! known from the fallback, the end of the request or the end of the turn, and never guessed otherwise.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use retryscope_events::{AttemptKind, AttemptOutcome, Candidate, Source, Usage};
+use retryscope_record::{Origin, Shown, TurnOutcome};
+use serde::{Deserialize, Serialize};
+
+use crate::count::{Bound, Evidence};
+use crate::run::Attempt;
+
+use super::Visibility;
+
+/// One logical request in one source.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct RequestView {
+    pub(crate) id: String,
+    /// Whether the id is the agent's own, so that other sources may use it too.
+    pub(crate) id_is_native: bool,
+    pub(crate) source: Source,
+    pub(crate) visibility: Visibility,
+    pub(crate) purpose: Option<String>,
+    pub(crate) step: Option<u64>,
+    pub(crate) candidate: Candidate,
+    pub(crate) attempts: Vec<Attempt>,
+    pub(crate) end: Option<RequestEnd>,
+    pub(crate) usage: Option<Usage>,
+    pub(crate) requested_model: Option<String>,
+    /// Sends beyond the visible attempts.
+    pub(crate) extra: Option<Bound>,
+    pub(crate) basis: Option<String>,
+    /// When its last attempt had been sent at the latest.
+    pub(crate) sent_by: Option<DateTime<Utc>>,
+    pub(crate) origin: Origin,
+    /// Attempts are records of their own; else they follow from retries and ends.
+    pub(super) explicit: bool,
+    /// A wait was planned and nothing has been seen after it.
+    pub(super) pending: Option<Pending>,
+    /// The kind of the next attempt, after a fallback.
+    pub(super) next_kind: Option<AttemptKind>,
+    pub(super) opened_at: Option<DateTime<Utc>>,
+    /// Provider API of the attempts that follow.
+    pub(super) api: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum RequestEnd {
+    Answered,
+    GivenUp,
+    Cancelled,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Pending {
+    pub(super) at: Option<DateTime<Utc>>,
+    pub(super) delay_ms: Option<u64>,
+}
+
+impl RequestView {
+    /// Returns the number of upstream requests as far as this source knows, given whether its turn is over and told.
+    pub(crate) fn upstream(&self, settled: bool) -> (Bound, Evidence) {
+        let mut sends = self.attempts.iter().map(|a| a.sends).fold(Bound::ZERO, Bound::plus);
+        if let Some(extra) = self.extra {
+            sends = sends.plus(extra);
+        }
+        // Asked for at all means sent at least once; a refused connection counts as an attempt.
+        sends = Bound::range(sends.min.max(1), sends.max.map(|max| max.max(1)));
+        let worst = self.attempts.iter().map(|a| a.evidence).max().unwrap_or(Evidence::Derived);
+        let ended = self.end.is_some() || settled;
+        match self.visibility.attempts {
+            Shown::All if ended => {
+                let evidence = if sends.is_exact() { worst } else { Evidence::Inferred };
+                (sends, evidence)
+            }
+            // The format bounds what is hidden.
+            Shown::None | Shown::Some if ended && self.extra.is_some() => {
+                (sends, worst.max(Evidence::Derived))
+            }
+            Shown::None if self.attempts.len() <= 1 => (Bound::at_least(sends.min), Evidence::NotVisible),
+            Shown::All | Shown::Some | Shown::None => {
+                (Bound::at_least(sends.min), worst.max(Evidence::Derived))
+            }
+        }
+    }
+
+    pub(crate) fn fallbacks(&self) -> u64 {
+        self.attempts.iter().filter(|a| a.kind == AttemptKind::Fallback).count() as u64
+    }
+
+    pub(crate) fn hedges(&self) -> u64 {
+        self.attempts.iter().filter(|a| a.kind == AttemptKind::Hedge).count() as u64
+    }
+
+    pub(super) fn last(&mut self) -> Option<&mut Attempt> {
+        self.attempts.last_mut()
+    }
+
+    /// Attempts of the candidate that is being asked now.
+    pub(super) fn of_current_candidate(&self) -> usize {
+        let start = self.attempts.iter().rposition(|a| a.kind == AttemptKind::Fallback).unwrap_or(0);
+        if self.next_kind.is_some() { 0 } else { self.attempts.len() - start }
+    }
+
+    pub(super) fn push(&mut self, origin: Origin, evidence: Evidence) -> &mut Attempt {
+        // Sent again without a word about the one before: that one failed, its reason was not logged.
+        if let Some(before) = self.attempts.last_mut().filter(|a| a.outcome.is_none()) {
+            before.outcome = Some(AttemptOutcome::Failed);
+        }
+        let kind = match self.next_kind.take() {
+            Some(kind) => kind,
+            None if self.attempts.is_empty() => AttemptKind::Original,
+            None => AttemptKind::Retry,
+        };
+        let started_at = match self.pending.take() {
+            Some(Pending { at: Some(at), delay_ms: Some(delay) }) => after(at, delay),
+            None if self.attempts.is_empty() => self.opened_at,
+            Some(_) | None => None,
+        };
+        self.attempts.push(Attempt {
+            id: None,
+            candidate: self.candidate.clone(),
+            kind,
+            layer: None,
+            outcome: None,
+            started_at,
+            ended_at: None,
+            failure: None,
+            delay_ms: None,
+            waited_ms: None,
+            delay_source: None,
+            max_attempts: None,
+            changed: Vec::new(),
+            output_started: None,
+            output_discarded: None,
+            reached: None,
+            sends: Bound::exact(1),
+            sends_told: false,
+            api: self.api.clone(),
+            evidence,
+            origin,
+            usage: None,
+        });
+        let last = self.attempts.len() - 1;
+        &mut self.attempts[last]
+    }
+
+    /// Returns the attempt that a failure or an answer speaks of, when attempts are not records of their own: the one in
+    /// flight, or the one after the planned wait.
+    pub(super) fn current(&mut self, origin: Origin) -> &mut Attempt {
+        let in_flight = self.attempts.last().is_some_and(|a| a.outcome.is_none());
+        if in_flight && self.next_kind.is_none() {
+            let last = self.attempts.len() - 1;
+            return &mut self.attempts[last];
+        }
+        self.push(origin, Evidence::Derived)
+    }
+}
+
+/// Closes a request whose own end the log does not give, because its turn ended.
+pub(super) fn close(
+    request: &mut RequestView,
+    origin: Origin,
+    at: Option<DateTime<Utc>>,
+    outcome: TurnOutcome,
+    deadline: bool,
+) {
+    let slack_ms = if deadline { 1_000 } else { 0 };
+    match request.pending {
+        // The turn ended inside the planned wait: no further request left.
+        Some(pending) if ends_before(&pending, at, slack_ms) => {
+            if let (Some(from), Some(to), Some(last)) = (pending.at, at, request.attempts.last_mut()) {
+                let waited = u64::try_from((to - from).num_milliseconds()).ok();
+                last.waited_ms = last.waited_ms.or(waited);
+            }
+        }
+        // The wait was over: the next request was in flight when the turn ended. Without times nothing is known of it.
+        Some(_) if !request.explicit && outcome != TurnOutcome::Unknown => match at {
+            Some(_) => {
+                request.push(origin, Evidence::Derived).outcome = Some(AttemptOutcome::Cancelled);
+            }
+            None => request.extra = Some(Bound::range(0, Some(1))),
+        },
+        None if request.attempts.is_empty() && !request.explicit => {
+            let attempt = request.push(origin, Evidence::Derived);
+            attempt.outcome = match outcome {
+                TurnOutcome::Succeeded => Some(AttemptOutcome::Ok),
+                TurnOutcome::Cancelled => Some(AttemptOutcome::Cancelled),
+                TurnOutcome::Failed | TurnOutcome::Unknown => None,
+            };
+        }
+        _ => {}
+    }
+    request.end = match outcome {
+        TurnOutcome::Cancelled => Some(RequestEnd::Cancelled),
+        TurnOutcome::Failed => Some(RequestEnd::GivenUp),
+        TurnOutcome::Succeeded => {
+            let failed = request.attempts.last().is_some_and(|a| a.outcome == Some(AttemptOutcome::Failed));
+            Some(if failed { RequestEnd::GivenUp } else { RequestEnd::Answered })
+        }
+        TurnOutcome::Unknown => None,
+    };
+}
+
+/// Returns the time so many milliseconds later; `None` where the calendar ends before.
+fn after(at: DateTime<Utc>, ms: u64) -> Option<DateTime<Utc>> {
+    at.checked_add_signed(TimeDelta::try_milliseconds(i64::try_from(ms).ok()?)?)
+}
+
+pub(super) fn ends_before(pending: &Pending, end: Option<DateTime<Utc>>, slack_ms: i64) -> bool {
+    match (pending.at, pending.delay_ms, end) {
+        (Some(at), Some(delay), Some(end)) => {
+            after(at, delay.saturating_add_signed(slack_ms)).is_none_or(|until| end < until)
+        }
+        _ => false,
+    }
+}
+
+/// Adds attempts that a total (`attempts: n`) proves beyond those that records show.
+pub(super) fn add_missing(request: &mut RequestView, told: u64) {
+    let seen = request.attempts.len() as u64;
+    if told > seen {
+        request.extra = Some(Bound::exact(told - seen));
+    }
+}
