@@ -7,6 +7,7 @@ mod e2e {
     mod audit;
     mod bad_input;
     mod cli;
+    mod export;
     mod golden;
     mod support;
 }

@@ -62,8 +62,14 @@ impl Waits {
         let Some(histogram) = &mut self.0 else { return };
         let foreground =
             run.turns.iter().flat_map(|t| &t.requests).filter(|r| r.source == Source::Foreground);
-        for wait in foreground.flat_map(|r| &r.attempts).filter_map(|a| a.waited_ms.or(a.delay_ms)) {
-            histogram.saturating_record(wait);
+        for request in foreground {
+            for (index, attempt) in request.attempts.iter().enumerate() {
+                // A plan that no attempt followed may have been cut short.
+                let planned = attempt.delay_ms.filter(|_| index + 1 < request.attempts.len());
+                if let Some(wait) = attempt.waited_ms.or(planned) {
+                    histogram.saturating_record(wait);
+                }
+            }
         }
     }
 

@@ -18,7 +18,8 @@ pub use self::labels::{Aliases, Labels};
 use self::labels::{Seen, known_in_advance};
 use self::samples::{Sample, samples};
 use crate::budget::{Budget, Scope};
-use crate::run::Run;
+use crate::rules::{self, Verdict};
+use crate::run::{Run, RunOutcome};
 
 /// The counters and histograms that runs add to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -80,6 +81,9 @@ pub struct Totals {
     /// What each run has added so far.
     #[serde(with = "pairs")]
     added: BTreeMap<RunKey, Added>,
+    /// Runs that broke a rule, by agent and rule.
+    #[serde(default, with = "pairs")]
+    findings: BTreeMap<(String, String), u64>,
     revisions: u64,
     budget: Budget,
     seen: Seen,
@@ -104,6 +108,7 @@ impl Default for Totals {
             counters: BTreeMap::new(),
             histograms: BTreeMap::new(),
             added: BTreeMap::new(),
+            findings: BTreeMap::new(),
             revisions: 0,
             budget: Budget::default(),
             seen: Seen::default(),
@@ -121,6 +126,9 @@ struct Added {
     series: BTreeMap<Series, u64>,
     /// How much of it later readings took back.
     taken_back: u64,
+    /// Rules that it was found to break.
+    #[serde(default)]
+    broken: BTreeSet<String>,
 }
 
 /// Metric and labels.
@@ -183,7 +191,8 @@ impl Totals {
             let known = added.series.get(&series).copied().unwrap_or(0);
             let left = total_of(series.metric, &samples).saturating_sub(known);
             if left > 0 {
-                // The newest are the new ones.
+                // The newest are the new ones; without times, the last.
+                samples.reverse();
                 samples.sort_by_key(|sample| std::cmp::Reverse(sample.at));
                 growths.entry(series.metric).or_default().push(Growth { series, samples, left });
             }
@@ -198,7 +207,26 @@ impl Totals {
             fallen.iter().filter(|(m, _)| !matches!(m, Metric::Waiting | Metric::Sent)).map(|(_, n)| n).sum();
         self.revisions += u64::saturating_sub(taken_back, added.taken_back);
         added.taken_back = added.taken_back.max(taken_back);
+        self.look_for_findings(run, &mut added);
         self.added.insert(run.key.clone(), added);
+    }
+
+    /// Counts each rule that a run breaks, once. A run that goes on is not judged: what is missing may still come.
+    fn look_for_findings(&mut self, run: &Run, added: &mut Added) {
+        if !matches!(run.outcome, RunOutcome::Succeeded | RunOutcome::Failed | RunOutcome::Cancelled) {
+            return;
+        }
+        for finding in rules::audit_run(run, Vec::new(), &|_| true) {
+            if finding.verdict == Verdict::Violation && added.broken.insert(finding.rule.to_owned()) {
+                let key = (run.key.agent.to_string(), finding.rule.to_owned());
+                *self.findings.entry(key).or_default() += 1;
+            }
+        }
+    }
+
+    /// Returns how many runs broke a rule, by agent and rule.
+    pub fn findings(&self) -> impl Iterator<Item = (&str, &str, u64)> {
+        self.findings.iter().map(|((agent, rule), n)| (agent.as_str(), rule.as_str(), *n))
     }
 
     /// Counts what is new, at most `allowed` of it.

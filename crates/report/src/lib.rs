@@ -5,6 +5,7 @@ mod exposition;
 pub mod gauges;
 pub mod json;
 pub mod metrics;
+pub mod openmetrics;
 mod page;
 pub mod text;
 pub mod words;

@@ -170,7 +170,11 @@ pub const STATE_METRICS: &[Described] = &[
     ),
     gauge("retryscope_build_info", "Version of this program; always 1.", &["version"]),
     gauge("retryscope_agent_info", "Versions of agents seen; always 1.", &["agent", "version"]),
-    counter("retryscope_audit_findings_total", "Violations of audit rules.", &["agent", "rule"]),
+    counter(
+        "retryscope_audit_findings_total",
+        "Runs that broke an audit rule, counted when they end.",
+        &["agent", "rule"],
+    ),
     counter(
         "retryscope_revisions_total",
         "Counts that a later reading took back; counters never fall.",

@@ -62,6 +62,10 @@ pub(crate) enum Format {
     Sarif,
     /// For test readers (audit only)
     Junit,
+    /// Counters with the times of the events, for promtool (export only)
+    Openmetrics,
+    /// One line an attempt (export only)
+    Csv,
 }
 
 #[derive(Debug, Subcommand)]
@@ -74,6 +78,8 @@ pub(crate) enum Command {
     Report(Report),
     /// Check runs against the rules of good retrying
     Audit(Audit),
+    /// Write old runs for other programs: Prometheus (openmetrics), a table (csv)
+    Export(Export),
     /// Print the JSON Schema of events.jsonl, or check a file against it
     Schema(Schema),
     /// Show which logs were found and what each can show
@@ -281,4 +287,19 @@ pub(crate) enum GroupBy {
     Model,
     /// Days of the start, UTC
     Day,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  retryscope export --format openmetrics > past.om     the past, for a new Prometheus
+  promtool tsdb create-blocks-from openmetrics past.om /var/lib/prometheus/metrics2
+  retryscope export --format csv --since 7d            one line an attempt")]
+pub(crate) struct Export {
+    /// Nothing before this time (RFC 3339, or 12h, 7d ago)
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// Nothing after this time; give the start of the daemon, so that nothing is there twice
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<String>,
 }

@@ -228,8 +228,7 @@ fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_
     }
     let background_counts = counts_of(group, Source::Background);
     let requests = requests_of(group, &counts);
-    let is_over = any_end.is_some();
-    let time = time_of(&requests, started_at, ended_at, is_over);
+    let time = time_of(&requests, started_at, ended_at);
     let cause = (outcome == RunOutcome::Failed).then(|| cause_of(&requests, any_end)).flatten();
     let reason = group.iter().find_map(|(_, t)| t.end.as_ref().and_then(|e| e.reason.clone()));
     let error = group.iter().find_map(|(_, t)| t.end.as_ref().and_then(|e| e.message.clone()));

@@ -158,16 +158,17 @@ pub(super) fn time_of(
     requests: &[LogicalRequest],
     started_at: Option<DateTime<Utc>>,
     ended_at: Option<DateTime<Utc>>,
-    is_over: bool,
 ) -> Time {
     let span = |a: DateTime<Utc>, b: DateTime<Utc>| u64::try_from((b - a).num_milliseconds()).ok();
-    let last_origin = requests.last().and_then(|r| r.attempts.last()).map(|a| a.origin);
     let mut time =
         Time { wall_ms: started_at.zip(ended_at).and_then(|(a, b)| span(a, b)), ..Time::default() };
-    for attempt in requests.iter().flat_map(|r| &r.attempts) {
-        // The real wait where times tell it, else the planned one. Where the log just stops, a wait that was planned last
-        // is known only up to its last line.
-        let open = attempt.ended_at.zip(ended_at).filter(|_| !is_over && Some(attempt.origin) == last_origin);
+    let attempts = requests
+        .iter()
+        .flat_map(|r| r.attempts.iter().enumerate().map(|(i, a)| (a, i + 1 < r.attempts.len())));
+    for (attempt, is_followed) in attempts {
+        // The real wait where times tell it, else the planned one. A wait that no attempt followed was cut short, or is
+        // known only up to the last line of the log.
+        let open = attempt.ended_at.zip(ended_at).filter(|_| !is_followed);
         let planned = attempt.delay_ms.map(|delay| match open {
             Some((from, to)) => delay.min(span(from, to).unwrap_or(0)),
             None => delay,

@@ -139,9 +139,9 @@ fn retries(run: &Told<'_>, request: &LogicalRequest, out: &mut Vec<Sample>) {
             let at = next.started_at.or(attempt.ended_at);
             retry(layer, next.sends.min.min(1), at);
         }
-        // A wait that goes on may end sooner or later than planned.
-        let over = next.is_some() || request.outcome != RequestOutcome::Open;
-        if let Some(wait) = attempt.waited_ms.or(attempt.delay_ms).filter(|_| over) {
+        // A plan that no attempt followed may have been cut short.
+        let planned = attempt.delay_ms.filter(|_| next.is_some());
+        if let Some(wait) = attempt.waited_ms.or(planned) {
             out.push(Sample {
                 metric: Metric::RetryDelay,
                 labels: narrow(run, Some(attempt)),

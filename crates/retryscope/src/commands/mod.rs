@@ -3,6 +3,7 @@
 mod audit;
 mod classify;
 mod daemon;
+mod export;
 mod overview;
 mod policy;
 mod replay;
@@ -25,6 +26,7 @@ pub(crate) fn run(args: Args, output: &mut Output) -> anyhow::Result<Exit> {
         Some(Command::Runs(runs)) => runs::run(&reading, display, &runs, output),
         Some(Command::Report(report)) => report::run(&reading, display, &report, output),
         Some(Command::Audit(audit)) => audit::run(&reading, display, &audit, output),
+        Some(Command::Export(export)) => export::run(&reading, display, &export, output),
         Some(Command::Schema(schema)) => schema::run(&schema, display, output),
         Some(Command::Classify(classify)) => classify::run(&reading, display, &classify, output),
         Some(Command::Policy(policy)) => policy::run(&policy, display, output),
@@ -39,6 +41,7 @@ fn fits(format: Format, command: Option<&Command>) -> anyhow::Result<()> {
     let other: &[Format] = match command {
         Some(Command::Replay(_)) => &[Format::Brief],
         Some(Command::Report(_)) => &[Format::Prom],
+        Some(Command::Export(_)) => &[Format::Openmetrics, Format::Csv],
         Some(Command::Audit(_)) => &[Format::Sarif, Format::Junit],
         _ => &[],
     };
