@@ -115,3 +115,12 @@ fn a_batch_of_errors_keeps_its_order() {
         .collect();
     assert_eq!(classes, ["exhausted", "unknown", "transient"]);
 }
+
+#[test]
+fn the_readme_shows_what_is_printed() {
+    let readme = std::fs::read_to_string(super::support::repository().join("README.md")).unwrap();
+    let mut command = retryscope(&["replay", "run-123", "--root", "rivumi"]);
+    command.env("COLUMNS", "96");
+    let printed = super::support::run(command).stdout;
+    assert!(readme.contains(printed.trim_end()), "write the page of the README again:\n{printed}");
+}

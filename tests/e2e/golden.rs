@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::support::{all_fixtures, fixtures, ran, retryscope, run};
+use super::support::{all_fixtures, files, fixtures, ran, retryscope, run};
 
 /// Ends of a claimed count; `None` = not visible. The upper end `None` = no bound.
 fn ends(count: &Value) -> Option<(u64, Option<u64>)> {
@@ -73,19 +73,6 @@ fn a_single_log_claims_nothing_wrong() {
             assert!(low <= true_max, "{}: at least {low}, the server saw {true_max}", file.display());
         }
     }
-}
-
-fn files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
-    let mut found = Vec::new();
-    let mut stack = vec![folder.to_path_buf()];
-    while let Some(path) = stack.pop() {
-        if path.is_dir() {
-            stack.extend(std::fs::read_dir(path).unwrap().map(|e| e.unwrap().path()));
-        } else {
-            found.push(path);
-        }
-    }
-    found
 }
 
 #[test]

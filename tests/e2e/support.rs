@@ -1,6 +1,6 @@
 //! Runs the real binary and finds the fixtures.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -8,36 +8,11 @@ use serde_json::Value;
 /// The time that counts as now in all tests.
 pub(crate) const NOW: &str = "2026-12-24T00:00:00Z";
 
-/// Root of the repository.
-pub(crate) fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
+pub(crate) use retryscope_testkit::{files, fixtures, repository};
 
-/// Folder of the fixtures.
-pub(crate) fn fixtures() -> PathBuf {
-    repository().join("tests/fixtures")
-}
-
-/// Every fixture: a folder with `logs/` and `truth.json`.
+/// Every fixture: name, folder with `logs/`, and what the server saw.
 pub(crate) fn all_fixtures() -> Vec<(String, PathBuf, Value)> {
-    let mut found = Vec::new();
-    let folders = std::fs::read_dir(fixtures()).unwrap().map(|e| e.unwrap().path());
-    // `rules` holds cases of the audit, which have no server that saw anything.
-    for agent in folders.filter(|path| path.is_dir() && !path.ends_with("rules")) {
-        for case in std::fs::read_dir(&agent).unwrap().map(|e| e.unwrap().path()) {
-            let truth =
-                std::fs::read(case.join("truth.json")).unwrap_or_else(|e| panic!("{}: {e}", case.display()));
-            let name = format!("{}/{}", file_name(&agent), file_name(&case));
-            found.push((name, case, serde_json::from_slice(&truth).unwrap()));
-        }
-    }
-    assert!(found.len() > 30, "fixtures are missing");
-    found.sort_by(|a, b| a.0.cmp(&b.0));
-    found
-}
-
-fn file_name(path: &Path) -> String {
-    path.file_name().unwrap().to_string_lossy().into_owned()
+    retryscope_testkit::cases().into_iter().map(|case| (case.name, case.folder, case.truth)).collect()
 }
 
 /// A command of the real binary in an empty home, with fixed time, zone and width.

@@ -12,21 +12,8 @@ use super::support::{Daemon, Place};
 
 const NOW: &str = "2026-12-24T00:00:00Z";
 
-fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
-}
-
 fn cases() -> Vec<PathBuf> {
-    let folders = |path: &Path| -> Vec<PathBuf> {
-        fs::read_dir(path).unwrap().map(|e| e.unwrap().path()).filter(|p| p.is_dir()).collect()
-    };
-    let mut cases: Vec<PathBuf> = folders(&fixtures())
-        .iter()
-        .flat_map(|agent| folders(agent))
-        .filter(|case| case.join("logs").is_dir())
-        .collect();
-    cases.sort();
-    cases
+    retryscope_testkit::cases().into_iter().map(|case| case.folder).collect()
 }
 
 /// What `report --format prom` prints.
@@ -86,7 +73,7 @@ fn every_fixture_counts_as_in_a_report_2() {
 
 #[test]
 fn all_fixtures_together_count_as_in_a_report() {
-    check(&fixtures());
+    check(&retryscope_testkit::fixtures());
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use retryscope_analysis::rules::{self, Verdict};
 use retryscope_analysis::{
     Attempt, Cause, Count, Counts, Failure, Group, LogicalRequest, Run, Time, Turn, explain,
 };
@@ -55,20 +54,11 @@ pub fn replay(of: &Run, children: &[&Run], now: DateTime<Utc>, path_of: PathOf<'
         "turns": of.turns.iter().map(|t| turn(t, path_of)).collect::<Vec<_>>(),
         "requests": requests,
         "tools": told.tools,
-        "findings": findings(of, children, path_of),
+        "findings": told.findings.iter().map(|f| crate::audit::finding(f, path_of)).collect::<Vec<_>>(),
         "blind_spots": told.blind_spots,
         "remedies": told.remedies.iter().map(|remedy| remedy.text.as_str()).collect::<Vec<_>>(),
         "children": children.iter().map(|child| run(child, path_of)).collect::<Vec<_>>(),
     }))
-}
-
-/// Returns what the audit rules find broken in a run.
-fn findings(of: &Run, children: &[&Run], path_of: PathOf<'_>) -> Vec<Value> {
-    rules::audit_run(of, children.to_vec(), &|_| true)
-        .iter()
-        .filter(|finding| finding.verdict == Verdict::Violation)
-        .map(|finding| crate::audit::finding(finding, path_of))
-        .collect()
 }
 
 /// Returns one entry of `runs --format json`.

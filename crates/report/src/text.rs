@@ -59,6 +59,16 @@ pub fn replay(
             page.row(if index == 0 { "tools" } else { "" }, line);
         }
     }
+    if !explanation.findings.is_empty() {
+        page.space();
+        for (index, finding) in explanation.findings.iter().enumerate() {
+            let fix = finding.fix.as_ref().map(|fix| format!("; {fix}")).unwrap_or_default();
+            page.row(
+                if index == 0 { "findings" } else { "" },
+                &format!("{} {}{fix}", finding.rule, finding.message),
+            );
+        }
+    }
     if !explanation.blind_spots.is_empty() {
         page.space();
         for (index, spot) in explanation.blind_spots.iter().enumerate() {

@@ -22,21 +22,17 @@ fn now() -> DateTime<Utc> {
 
 /// Every log file of the fixtures that is read line by line, with its bytes.
 fn logs() -> Vec<(PathBuf, Vec<u8>)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
-    let mut found = Vec::new();
-    let mut stack = vec![root];
-    while let Some(path) = stack.pop() {
-        if path.is_dir() {
-            stack.extend(fs::read_dir(path).unwrap().map(|e| e.unwrap().path()));
-            continue;
-        }
-        let bytes = fs::read(&path).unwrap();
-        let head = &bytes[..bytes.len().min(16 << 10)];
-        if matches!(recognize(&path, head).map(|r| r.reading), Some(Reading::Lines(_))) {
-            found.push((path, bytes));
-        }
-    }
-    found.sort();
+    let found: Vec<_> = retryscope_testkit::files(&retryscope_testkit::fixtures())
+        .into_iter()
+        .map(|path| {
+            let bytes = fs::read(&path).unwrap();
+            (path, bytes)
+        })
+        .filter(|(path, bytes)| {
+            let head = &bytes[..bytes.len().min(16 << 10)];
+            matches!(recognize(path, head).map(|r| r.reading), Some(Reading::Lines(_)))
+        })
+        .collect();
     assert!(found.len() > 40);
     found
 }

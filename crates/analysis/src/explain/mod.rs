@@ -10,6 +10,7 @@ pub use remedy::Remedy;
 use retryscope_events::{AttemptKind, Layer, Source};
 pub(crate) use story::describe;
 
+use crate::rules::{self, Finding, Verdict};
 use crate::run::{Run, RunOutcome, Turn};
 use crate::words;
 
@@ -28,6 +29,8 @@ pub struct Explanation {
     pub owner: Option<String>,
     /// What the tool ledger shows of repeated, failed and denied calls.
     pub tools: Vec<String>,
+    /// Rules that the run broke.
+    pub findings: Vec<Finding>,
     /// What the logs cannot show.
     pub blind_spots: Vec<String>,
     /// What to change, most useful first.
@@ -43,9 +46,16 @@ pub fn explain(run: &Run, turn: &Turn, children: &[&Run], now: DateTime<Utc>) ->
         time: time(turn),
         owner: owner(run, turn),
         tools: crate::tools::told(&run.ledger),
+        findings: broken(run, children),
         blind_spots: run.blind_spots.clone(),
         remedies: remedy::remedies(run, turn, children),
     }
+}
+
+fn broken(run: &Run, children: &[&Run]) -> Vec<Finding> {
+    let mut findings = rules::audit_run(run, children.to_vec(), &|_| true);
+    findings.retain(|finding| finding.verdict == Verdict::Violation);
+    findings
 }
 
 /// Returns the one-line summary of a run, for lists.
