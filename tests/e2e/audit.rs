@@ -90,6 +90,24 @@ fn a_dead_subagent_of_a_successful_run() {
     assert!(verdicts("RS703", "./rules/RS703/subagent.jsonl").contains("violation"));
 }
 
+/// The cases of the tool rules show all but two of the seven: what went wrong in one of them counts.
+#[test]
+fn the_pack_says_what_is_shown_and_what_went_wrong() {
+    let page = |paths: &[&str]| ran(&[&["audit", "--pack", "tool-retry"], paths].concat());
+    let good = page(&[
+        "./rules/RS501/near.jsonl",
+        "./rules/RS502/near.jsonl",
+        "./rules/RS503/near.jsonl",
+        "./rules/RS504/near.jsonl",
+        "./events/tool-rate-limit-then-ok",
+    ]);
+    assert_eq!(good.code, 0);
+    insta::assert_snapshot!("pack_good", good.stdout);
+    let bad = page(&["./rules/RS501/fires.jsonl", "./rules/RS503/near.jsonl"]);
+    assert_eq!(bad.code, 1);
+    insta::assert_snapshot!("pack_bad", bad.stdout);
+}
+
 #[test]
 fn a_baseline_hides_what_is_known() {
     let scratch = tempfile::tempdir().unwrap();

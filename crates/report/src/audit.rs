@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use retryscope_analysis::rules::pack::Behaviour;
 use retryscope_analysis::rules::{Finding, Rule, Verdict, rules};
 use retryscope_record::{Origin, Place, SourceId};
 use serde_json::{Value, json};
@@ -70,6 +71,41 @@ pub fn markdown() -> String {
         ));
     }
     out
+}
+
+/// Returns the page of an acceptance pack.
+pub fn pack(behaviours: &[Behaviour], path_of: PathOf<'_>, width: usize) -> String {
+    let mut page = Page::new(width);
+    for behaviour in behaviours {
+        page.row(outcome(behaviour.verdict), behaviour.name);
+        for place in behaviour.evidence.iter().take(SHOWN_EVIDENCE) {
+            page.row("", &format!("at {}{}", path_of(place.source).display(), place.place));
+        }
+    }
+    page.finish()
+}
+
+/// Returns an acceptance pack as JSON.
+pub fn pack_json(behaviours: &[Behaviour], path_of: PathOf<'_>) -> Value {
+    let behaviours: Vec<Value> = behaviours
+        .iter()
+        .map(|behaviour| {
+            json!({
+                "behaviour": behaviour.name,
+                "outcome": outcome(behaviour.verdict),
+                "evidence": behaviour.evidence.iter().map(|o| origin(*o, path_of)).collect::<Vec<_>>(),
+            })
+        })
+        .collect();
+    json!({"schema": "retryscope.pack/1", "behaviours": behaviours})
+}
+
+fn outcome(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Pass => "pass",
+        Verdict::Violation => "fail",
+        Verdict::Unknown => "not shown",
+    }
 }
 
 /// Returns one finding as JSON.

@@ -146,7 +146,8 @@ Examples:
   retryscope audit latest                 the newest run
   retryscope audit ./logs --format sarif  a folder, for a code host
   retryscope audit --select RS2 --all     waits only; also what was kept and what is unknown
-  retryscope audit --explain RS201        what a rule looks for, and why")]
+  retryscope audit --explain RS201        what a rule looks for, and why
+  retryscope audit --pack tool-retry DIR  does an agent repeat tools as it should?")]
 #[expect(clippy::struct_excessive_bools, reason = "each is one switch on the command line")]
 pub(crate) struct Audit {
     /// Runs to look at: ids, unique beginnings of ids, paths, or `latest`; without any, all
@@ -175,6 +176,16 @@ pub(crate) struct Audit {
     /// Print the documentation of all rules (Markdown)
     #[arg(long)]
     pub(crate) rules: bool,
+    /// Say which behaviours of an acceptance pack the runs show, and whether they went well
+    #[arg(long, value_enum, value_name = "NAME")]
+    pub(crate) pack: Option<Pack>,
+}
+
+/// An acceptance pack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Pack {
+    /// Seven behaviours of an agent that executes tools; needs tool events in events.jsonl
+    ToolRetry,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -9,6 +9,7 @@ mod classification;
 mod delays;
 mod fallback;
 mod observability;
+pub mod pack;
 mod streams;
 mod tools;
 

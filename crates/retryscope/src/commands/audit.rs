@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use retryscope_analysis::Run;
-use retryscope_analysis::rules::{self, Finding, Rule, Verdict};
+use retryscope_analysis::rules::{self, Finding, Rule, Verdict, pack};
 use retryscope_report::audit as show;
 use serde_json::Value;
 
-use crate::args::{Audit, Display, Format, Reading};
+use crate::args::{Audit, Display, Format, Pack, Reading};
 use crate::commands::replay;
 use crate::context::Reader;
 use crate::exit::{Exit, hinted};
@@ -38,6 +38,10 @@ pub(crate) fn run(
         return Err(reader.nothing_found());
     }
     let runs = audited(&args.run, &all)?;
+    if let Some(Pack::ToolRetry) = args.pack {
+        let chosen: Vec<Run> = all.into_iter().filter(|run| runs.contains(&run.key)).collect();
+        return pack(&pack::tool_retry(&chosen), &reader, display, output);
+    }
     let mut findings = rules::audit(&all, &|rule| wanted(rule));
     findings.retain(|finding| runs.contains(&finding.run));
     let known = match &args.baseline {
@@ -73,6 +77,22 @@ pub(crate) fn run(
         (0, Exit::Ok) if args.strict && unclear => Exit::Incomplete,
         (0, exit) => exit,
     })
+}
+
+fn pack(
+    behaviours: &[pack::Behaviour],
+    reader: &Reader,
+    display: Display,
+    output: &mut Output,
+) -> anyhow::Result<Exit> {
+    let path_of = |id| reader.scan.path(id);
+    match display.format {
+        Format::Text => output.text(&show::pack(behaviours, &path_of, width()))?,
+        Format::Json => output.json(&show::pack_json(behaviours, &path_of))?,
+        _ => return Err(hinted("a pack has no such form", ["its forms are text, json".to_owned()])),
+    }
+    let broken = behaviours.iter().any(|behaviour| behaviour.verdict == Verdict::Violation);
+    Ok(if broken { Exit::Finding } else { reader.exit() })
 }
 
 /// Returns the test of which rules are wanted: those that begin with a selected code, without the ignored.
