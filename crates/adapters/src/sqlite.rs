@@ -38,11 +38,12 @@ impl Opened {
 /// Opens the database at `path` for reading. Leaves no file beside it: `SQLite` would create the log and its index where
 /// they are missing, and a reader cannot take them away again.
 pub fn open(path: &Path) -> rusqlite::Result<Opened> {
-    let in_place = match (has_log(path), beside(path, "-shm").exists()) {
-        // Without a log nothing can be missed.
-        (false, _) if keeps_log(path) => try_open(path, "immutable=1"),
-        (false, _) | (true, true) => try_open(path, "mode=ro"),
-        (true, false) => Err(rusqlite::Error::InvalidQuery),
+    let there = |ending| beside(path, ending).exists();
+    let in_place = match (keeps_log(path), there("-wal"), there("-shm")) {
+        // Whoever has it open for writing keeps both files: nobody has, and nothing can be missed.
+        (true, false, false) => try_open(path, "immutable=1"),
+        (false, ..) | (true, true, true) => try_open(path, "mode=ro"),
+        (true, ..) => Err(rusqlite::Error::InvalidQuery),
     };
     if let Ok(connection) = in_place {
         return Ok(Opened { connection, copy: None });
@@ -85,10 +86,6 @@ fn try_open(path: &Path, mode: &str) -> rusqlite::Result<Connection> {
     // Opening is lazy: only a query shows whether it works.
     connection.query_row("select count(*) from sqlite_master", [], |_| Ok(()))?;
     Ok(connection)
-}
-
-fn has_log(path: &Path) -> bool {
-    fs::metadata(beside(path, "-wal")).is_ok_and(|m| m.len() > 0)
 }
 
 fn beside(path: &Path, ending: &str) -> PathBuf {

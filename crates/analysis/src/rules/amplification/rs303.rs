@@ -39,5 +39,13 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
             Vec::new(),
         )];
     }
-    if retries.min > 0 { vec![Found::pass(format!("the retry ratio is {percent}"))] } else { Vec::new() }
+    if retries.min == 0 {
+        return Vec::new();
+    }
+    let n = words::counted(retries, "retry", "retries");
+    vec![Found::pass(if min > LIMIT {
+        format!("{n}, within the {FLOOR} that are free")
+    } else {
+        format!("{n}, {percent} of all requests")
+    })]
 }
