@@ -91,6 +91,7 @@ pub(crate) enum Command {
     /// Print the tables of provider errors for other programs
     Taxonomy(Taxonomy),
     /// Follow logs and export Prometheus metrics (the program retryscoped)
+    #[cfg(unix)]
     Daemon(Box<retryscope_daemon::args::Flags>),
 }
 

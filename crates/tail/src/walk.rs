@@ -5,7 +5,6 @@
 
 use std::collections::HashSet;
 use std::fs::{self, Metadata};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A regular file.
@@ -51,8 +50,9 @@ pub fn walk(root: &Path, enter: &dyn Fn(&Path) -> bool) -> (Vec<Found>, Vec<Walk
         if metadata.is_file() {
             found.push(Found { path, metadata });
         } else if metadata.is_dir() {
-            let here = *device.get_or_insert(metadata.dev());
-            if metadata.dev() != here || !seen.insert((metadata.dev(), metadata.ino())) {
+            let place = place(&path, &metadata);
+            let here = *device.get_or_insert(place.0);
+            if place.0 != here || !seen.insert(place) {
                 continue;
             }
             if path != root && !enter(&path) {
@@ -72,6 +72,7 @@ pub fn walk(root: &Path, enter: &dyn Fn(&Path) -> bool) -> (Vec<Found>, Vec<Walk
 }
 
 /// Returns the regular files in `folder` itself, sorted by path.
+#[cfg(unix)]
 pub(crate) fn list(folder: &Path) -> Vec<Found> {
     let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     let files = entries.filter_map(|entry| {
@@ -81,13 +82,29 @@ pub(crate) fn list(folder: &Path) -> Vec<Found> {
     unique(files.collect())
 }
 
+/// Device and inode.
+#[cfg(unix)]
+fn place(_: &Path, metadata: &Metadata) -> (u64, u64) {
+    use std::os::unix::fs::MetadataExt;
+    (metadata.dev(), metadata.ino())
+}
+
+/// One device, and a checksum of the path with its links resolved: the standard library tells no more here.
+#[cfg(not(unix))]
+fn place(path: &Path, _: &Metadata) -> (u64, u64) {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+    let mut sum = DefaultHasher::new();
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()).hash(&mut sum);
+    (0, sum.finish())
+}
+
 /// Several names of one file are one file; a name that is no link is the better one.
 fn unique(mut found: Vec<Found>) -> Vec<Found> {
     found.sort_by_cached_key(|f| {
         (fs::symlink_metadata(&f.path).is_ok_and(|m| m.is_symlink()), f.path.clone())
     });
     let mut files = HashSet::new();
-    found.retain(|f| files.insert((f.metadata.dev(), f.metadata.ino())));
+    found.retain(|f| files.insert(place(&f.path, &f.metadata)));
     found.sort_by(|a, b| a.path.cmp(&b.path));
     found
 }

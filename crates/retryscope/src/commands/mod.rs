@@ -2,6 +2,7 @@
 
 mod audit;
 mod classify;
+#[cfg(unix)]
 mod daemon;
 mod export;
 mod overview;
@@ -31,6 +32,7 @@ pub(crate) fn run(args: Args, output: &mut Output) -> anyhow::Result<Exit> {
         Some(Command::Classify(classify)) => classify::run(&reading, display, &classify, output),
         Some(Command::Policy(policy)) => policy::run(&policy, display, output),
         Some(Command::Taxonomy(_)) => classify::export(output),
+        #[cfg(unix)]
         Some(Command::Daemon(flags)) => daemon::run(&reading, *flags),
         Some(Command::Sources) => sources::run(&reading, display, output),
     }
