@@ -7,16 +7,24 @@ fn tell(text: &str) {
     let Ok(socket) = std::env::var("NOTIFY_SOCKET") else { return };
     // A service manager that is gone changes nothing about the work.
     if let Ok(sender) = UnixDatagram::unbound() {
-        if let Some(name) = socket.strip_prefix('@') {
-            use std::os::linux::net::SocketAddrExt as _;
-            if let Ok(address) = std::os::unix::net::SocketAddr::from_abstract_name(name) {
-                drop(sender.send_to_addr(text.as_bytes(), &address));
-            }
-        } else {
-            drop(sender.send_to(text.as_bytes(), &socket));
+        match socket.strip_prefix('@') {
+            Some(name) => tell_abstract(&sender, name, text),
+            None => drop(sender.send_to(text.as_bytes(), &socket)),
         }
     }
 }
+
+/// Abstract sockets and systemd are both Linux alone.
+#[cfg(target_os = "linux")]
+fn tell_abstract(sender: &UnixDatagram, name: &str, text: &str) {
+    use std::os::linux::net::SocketAddrExt as _;
+    if let Ok(address) = std::os::unix::net::SocketAddr::from_abstract_name(name) {
+        drop(sender.send_to_addr(text.as_bytes(), &address));
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn tell_abstract(_: &UnixDatagram, _: &str, _: &str) {}
 
 /// Says that the service answers, although it may still read its backlog.
 pub(crate) fn ready() {
