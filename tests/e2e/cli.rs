@@ -124,3 +124,28 @@ fn the_readme_shows_what_is_printed() {
     let printed = super::support::run(command).stdout;
     assert!(readme.contains(printed.trim_end()), "write the page of the README again:\n{printed}");
 }
+
+/// Only the last of several failures has a reason in this log: the sentence and the audit say no more than that.
+#[test]
+fn reasons_that_are_not_in_the_log_are_not_told() {
+    let mut log = String::from(
+        "{\"type\":\"thread.started\",\"thread_id\":\"0199aaaa-0000-7000-8000-000000000401\"}\n{\"type\":\"turn.started\"}\n",
+    );
+    for n in 1..=5 {
+        log.push_str(&format!("{{\"type\":\"error\",\"message\":\"Reconnecting... {n}/5\"}}\n"));
+    }
+    let last = "exceeded retry limit, last status: 401 Unauthorized, request id: r-1";
+    log.push_str(&format!("{{\"type\":\"turn.failed\",\"error\":{{\"message\":\"{last}\"}}}}\n"));
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("stdout.jsonl");
+    std::fs::write(&file, log).unwrap();
+    let file = file.to_str().unwrap();
+    let told = ran(&["replay", file, "--format", "json"]).json();
+    let summary = told["summary"].as_str().unwrap();
+    assert!(summary.contains("401 (invalid key) to the last of 6 to 30 requests"), "{summary}");
+    assert!(summary.contains("what the 5 other attempts got is not in this log"), "{summary}");
+    let audit = ran(&["audit", file, "--select", "RS102", "--all", "--format", "json"]).json();
+    assert_eq!(audit["findings"][0]["verdict"], "unknown");
+    let report = ran(&["report", "--root", file, "--format", "json"]).json();
+    assert!(report["groups"][0]["waiting_ms"].is_null(), "no wait is in this log");
+}

@@ -39,8 +39,8 @@ pub struct Group {
     pub countable: Counts,
     /// Counts of side calls.
     pub background_counts: Counts,
-    /// Waiting between attempts, in ms.
-    pub waiting_ms: u64,
+    /// Waiting between attempts, in ms; `None` where no log tells any.
+    pub waiting_ms: Option<u64>,
     /// How long single waits were.
     pub waits: Waits,
 }
@@ -97,7 +97,7 @@ pub fn grouped<'a>(runs: impl IntoIterator<Item = &'a Run>, by: By) -> Vec<Group
             counts: Counts::ZERO,
             countable: Counts::ZERO,
             background_counts: Counts::ZERO,
-            waiting_ms: 0,
+            waiting_ms: None,
             waits: Waits::new(),
         });
         group.runs += 1;
@@ -110,7 +110,9 @@ pub fn grouped<'a>(runs: impl IntoIterator<Item = &'a Run>, by: By) -> Vec<Group
         group.counts = group.counts.plus(&run.counts);
         group.background_counts = group.background_counts.plus(&run.background_counts);
         group.waits.add(run);
-        group.waiting_ms += run.time.waiting_ms.unwrap_or(0);
+        if let Some(waiting) = run.time.waiting_ms {
+            *group.waiting_ms.get_or_insert(0) += waiting;
+        }
     }
     groups.into_values().collect()
 }

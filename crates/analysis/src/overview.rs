@@ -26,10 +26,10 @@ pub struct Overview {
     pub countable: Counts,
     /// Counts of side calls.
     pub background_counts: Counts,
-    /// Waits between attempts, in ms.
-    pub waiting_ms: u64,
-    /// Waits, and the duration of failed attempts, in ms.
-    pub lost_ms: u64,
+    /// Waits between attempts, in ms; `None` where no log tells any.
+    pub waiting_ms: Option<u64>,
+    /// Waits, and the duration of failed attempts, in ms; `None` where no log tells any.
+    pub lost_ms: Option<u64>,
     /// Failed turns by class and reason, most first.
     pub killed_by: Vec<(String, usize)>,
     /// Runs that failed and whose error another try might have passed, without a single retry.
@@ -126,8 +126,8 @@ pub fn overview(runs: &[Run], now: DateTime<Utc>) -> Overview {
             .fold(Counts::ZERO, |a, b| a.plus(b)),
         counts: runs.iter().map(|run| &run.counts).fold(Counts::ZERO, |a, b| a.plus(b)),
         background_counts: runs.iter().map(|run| &run.background_counts).fold(Counts::ZERO, |a, b| a.plus(b)),
-        waiting_ms: runs.iter().filter_map(|run| run.time.waiting_ms).sum(),
-        lost_ms: runs.iter().filter_map(|run| run.time.lost_ms).sum(),
+        waiting_ms: runs.iter().filter_map(|run| run.time.waiting_ms).reduce(|a, b| a + b),
+        lost_ms: runs.iter().filter_map(|run| run.time.lost_ms).reduce(|a, b| a + b),
         killed_by,
         unretried,
         exhausted: exhausted.into_values().collect(),

@@ -317,7 +317,7 @@ pub fn grouped(groups: &[Group], by: &str, width: usize) -> String {
                 of.countable.amplification().map_or_else(|| "?".to_owned(), |f| short(words::factor(f))),
                 short(words::count(&of.counts.retries)),
                 of.countable.retry_ratio().map_or_else(|| "?".to_owned(), |r| short(words::percent(r))),
-                words::span(of.waiting_ms),
+                of.waiting_ms.map_or_else(|| "?".to_owned(), words::span),
                 wait(of, 0.5),
                 wait(of, 0.95),
             ]
@@ -330,7 +330,11 @@ pub fn grouped(groups: &[Group], by: &str, width: usize) -> String {
     if hidden > 0 {
         page.space();
         page.line(&format!(
-            "{hidden} runs are not countable: their logs are cut or do not show retries; sums hold what is visible of them, ratios only the others"
+            "{} not countable: their logs are cut or do not show retries; sums hold what is visible of them, ratios only the others",
+            match hidden {
+                1 => "1 run is".to_owned(),
+                n => format!("{n} runs are"),
+            }
         ));
     }
     page.finish()
@@ -362,10 +366,13 @@ pub fn overview(of: &Overview, recent: &[(&Run, String)], now: DateTime<Utc>, wi
             ),
         );
     }
-    page.row(
-        "waited",
-        &format!("{} between attempts, {} lost in all", words::span(of.waiting_ms), words::span(of.lost_ms)),
-    );
+    let told = |ms: Option<u64>| ms.map_or_else(|| "an unknown time".to_owned(), words::span);
+    if of.waiting_ms.is_some() || of.lost_ms.is_some() {
+        page.row(
+            "waited",
+            &format!("{} between attempts, {} lost in all", told(of.waiting_ms), told(of.lost_ms)),
+        );
+    }
     for (index, (cause, n)) in of.killed_by.iter().take(5).enumerate() {
         page.row(if index == 0 { "ended by" } else { "" }, &format!("{cause}: {n}"));
     }

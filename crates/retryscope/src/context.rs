@@ -109,6 +109,26 @@ pub(crate) fn now(reading: &Reading) -> anyhow::Result<DateTime<Utc>> {
     }
 }
 
+/// The runs that are meant by `--since` and `--until`.
+pub(crate) struct Window {
+    since: Option<DateTime<Utc>>,
+    until: Option<DateTime<Utc>>,
+}
+
+impl Window {
+    /// Reads both ends; an absent one is open.
+    pub(crate) fn of(since: Option<&str>, until: Option<&str>, now: DateTime<Utc>) -> anyhow::Result<Self> {
+        let end = |text: Option<&str>| text.map(|text| point(text, now)).transpose();
+        Ok(Self { since: end(since)?, until: end(until)? })
+    }
+
+    /// Whether a run reaches into it. A run without times does only if both ends are open.
+    pub(crate) fn holds(&self, run: &Run) -> bool {
+        self.since.is_none_or(|since| run.ended_at.is_some_and(|at| at >= since))
+            && self.until.is_none_or(|until| run.started_at.is_some_and(|at| at < until))
+    }
+}
+
 /// Reads a point in time: RFC 3339, a date, or a span back from now (`90m`, `12h`, `7d`).
 pub(crate) fn point(text: &str, now: DateTime<Utc>) -> anyhow::Result<DateTime<Utc>> {
     if let Ok(time) = DateTime::parse_from_rfc3339(text) {

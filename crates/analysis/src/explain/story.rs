@@ -362,6 +362,15 @@ fn answers(attempts: &[&Attempt], requests: &str) -> String {
     let Some(first) = failures.first() else {
         return format!("failed {requests}, for a reason this log does not give");
     };
+    let (silent, known): (Vec<&Attempt>, Vec<&Attempt>) =
+        attempts.iter().partition(|a| a.failure.as_ref().is_none_or(|f| f.reason == Reason::NoDetail));
+    if let (false, Some(last)) = (silent.is_empty(), known.last()) {
+        let of = requests.strip_prefix("all ").unwrap_or(requests);
+        let is_last = known.len() == 1 && attempts.last().is_some_and(|a| std::ptr::eq(*a, *last));
+        let which = if is_last { format!("the last of {of}") } else { format!("{} of {of}", known.len()) };
+        let others = words::counted(Bound::exact(silent.len() as u64), "other attempt", "other attempts");
+        return format!("{} (what the {others} got is not in this log)", answers(&known, &which));
+    }
     // One log may hold the status where another lost it.
     let status = failures.iter().find_map(|f| f.status);
     let all_alike =

@@ -5,7 +5,7 @@ use retryscope_report::{json, metrics, text};
 use serde_json::json;
 
 use crate::args::{Display, Format, GroupBy, Reading, Report};
-use crate::context::{Reader, point};
+use crate::context::{Reader, Window};
 use crate::exit::Exit;
 use crate::output::{Output, width};
 
@@ -17,14 +17,9 @@ pub(crate) fn run(
 ) -> anyhow::Result<Exit> {
     let reader = Reader::open(reading)?;
     reader.complain();
-    let since = args.since.as_deref().map(|text| point(text, reader.now)).transpose()?;
-    let until = args.until.as_deref().map(|text| point(text, reader.now)).transpose()?;
+    let window = Window::of(args.since.as_deref(), args.until.as_deref(), reader.now)?;
     let all = reader.runs();
-    let chosen: Vec<&Run> = all
-        .iter()
-        .filter(|run| since.is_none_or(|since| run.ended_at.is_some_and(|at| at >= since)))
-        .filter(|run| until.is_none_or(|until| run.started_at.is_some_and(|at| at < until)))
-        .collect();
+    let chosen: Vec<&Run> = all.iter().filter(|run| window.holds(run)).collect();
     let (by, name) = match args.by {
         GroupBy::Agent => (By::Agent, "agent"),
         GroupBy::Provider => (By::Provider, "provider"),

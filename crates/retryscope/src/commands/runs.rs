@@ -5,7 +5,7 @@ use retryscope_report::{json, text};
 use serde_json::json;
 
 use crate::args::{Display, Format, Reading, Runs};
-use crate::context::{Reader, point};
+use crate::context::{Reader, Window};
 use crate::exit::Exit;
 use crate::output::{Output, width};
 
@@ -17,16 +17,14 @@ pub(crate) fn run(
 ) -> anyhow::Result<Exit> {
     let reader = Reader::open(reading)?;
     reader.complain();
-    let since = args.since.as_deref().map(|text| point(text, reader.now)).transpose()?;
-    let until = args.until.as_deref().map(|text| point(text, reader.now)).transpose()?;
+    let window = Window::of(args.since.as_deref(), args.until.as_deref(), reader.now)?;
     let all = reader.runs();
     let mut chosen: Vec<&Run> = all
         .iter()
         .filter(|run| !args.failed || run.failed_turns() > 0)
         .filter(|run| args.agent.as_deref().is_none_or(|agent| *run.key.agent == *agent))
         .filter(|run| args.provider.as_deref().is_none_or(|provider| asked(run, provider)))
-        .filter(|run| since.is_none_or(|since| run.ended_at.is_some_and(|at| at >= since)))
-        .filter(|run| until.is_none_or(|until| run.started_at.is_some_and(|at| at < until)))
+        .filter(|run| window.holds(run))
         .collect();
     chosen.sort_by_key(|run| (run.started_at, run.key.clone()));
     let summary = |run: &Run| summarize(run, &children(run, &all), reader.now);

@@ -1,5 +1,6 @@
 //! RS303: too many of the requests were retries.
 
+use crate::budget::BudgetPolicy;
 use crate::rules::{Found, Rule, Subject};
 use crate::words;
 
@@ -14,17 +15,13 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-/// Share of retries that is fine.
-const LIMIT: f64 = 0.10;
-/// Retries that are free.
-const FLOOR: u64 = 10;
-
 fn check(subject: &Subject<'_>) -> Vec<Found> {
+    let BudgetPolicy { limit, floor } = BudgetPolicy::default();
     let counts = &subject.run.counts;
     let Some((min, max)) = counts.retry_ratio() else { return Vec::new() };
     let retries = counts.retries.bound;
     let percent = words::percent((min, max));
-    if retries.min > FLOOR && min > LIMIT {
+    if retries.min > floor && min > limit {
         let evidence = subject.repeats().map(|(_, _, next)| next.origin).collect();
         let message = format!(
             "{} are {percent} of all requests; the budget is 10 %",
@@ -32,7 +29,7 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
         );
         return vec![Found::violation(message, evidence)];
     }
-    let may_be = retries.max.is_none_or(|n| n > FLOOR) && max.is_none_or(|ratio| ratio > LIMIT);
+    let may_be = retries.max.is_none_or(|n| n > floor) && max.is_none_or(|ratio| ratio > limit);
     if may_be && !retries.is_exact() {
         return vec![Found::unknown(
             format!("the retry ratio is {percent}, as far as the logs show"),
@@ -43,8 +40,8 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
         return Vec::new();
     }
     let n = words::counted(retries, "retry", "retries");
-    vec![Found::pass(if min > LIMIT {
-        format!("{n}, within the {FLOOR} that are free")
+    vec![Found::pass(if min > limit {
+        format!("{n}, within the {floor} that are free")
     } else {
         format!("{n}, {percent} of all requests")
     })]

@@ -1,7 +1,6 @@
 //! RS304: more was sent than was said.
 
-use std::collections::BTreeMap;
-
+use retryscope_events::Candidate;
 use retryscope_policy::{Acts, LayerPolicy};
 use retryscope_record::Origin;
 
@@ -73,14 +72,20 @@ fn unbounded_setting(subject: &Subject<'_>, request: &LogicalRequest) -> Option<
     Some(Found::violation(message, vec![attempt.origin]))
 }
 
-/// Returns per candidate: attempts that came with such an announcement, the most attempts it announced, where it was asked first.
+/// Returns per candidate: attempts that came with such an announcement, the most attempts it announced, where it was
+/// asked first.
 fn by_candidate(request: &LogicalRequest) -> Vec<(u64, Option<u64>, Origin)> {
-    let mut all: BTreeMap<String, (u64, Option<u64>, Origin)> = BTreeMap::new();
+    let mut candidates: Vec<&Candidate> = Vec::new();
+    let mut told: Vec<(u64, Option<u64>, Origin)> = Vec::new();
     for attempt in &request.attempts {
-        let of = format!("{:?}", attempt.candidate);
-        let entry = all.entry(of).or_insert((0, None, attempt.origin));
-        entry.0 += u64::from(attempt.max_attempts.is_some());
-        entry.1 = entry.1.max(attempt.max_attempts);
+        let index = candidates.iter().position(|known| **known == attempt.candidate).unwrap_or_else(|| {
+            candidates.push(&attempt.candidate);
+            told.push((0, None, attempt.origin));
+            told.len() - 1
+        });
+        let (announcing, most, _) = &mut told[index];
+        *announcing += u64::from(attempt.max_attempts.is_some());
+        *most = (*most).max(attempt.max_attempts);
     }
-    all.into_values().collect()
+    told
 }

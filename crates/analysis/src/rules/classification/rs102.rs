@@ -5,6 +5,7 @@ use retryscope_taxonomy::{Class, Reason};
 
 use crate::explain::describe;
 use crate::rules::{Found, Rule, Subject};
+use crate::run::Attempt;
 use crate::words;
 
 pub(super) const RULE: Rule = Rule {
@@ -23,8 +24,7 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
     let mut evidence: Vec<Origin> = Vec::new();
     for (request, failed, next) in subject.repeats() {
         let Some(failure) = &failed.failure else { continue };
-        let hopeless =
-            matches!(failure.class, Class::Exhausted | Class::Auth | Class::InvalidRequest | Class::Content);
+        let hopeless = is_hopeless(failure.class);
         // What was changed before it was sent again is another question.
         if !hopeless || !failed.changed.is_empty() || !next.changed.is_empty() || failure.retryable {
             continue;
@@ -45,7 +45,26 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
         first.get_or_insert_with(|| describe(failure));
         evidence.push(next.origin);
     }
-    let Some(what) = first else { return Vec::new() };
+    let Some(what) = first else { return unseen(subject) };
     let n = words::times(evidence.len() as u64);
     vec![Found::violation(format!("{what} was sent again {n}, although no retry can pass it"), evidence)]
+}
+
+/// A request that ended in such an error after retries whose reasons the log does not give.
+fn unseen(subject: &Subject<'_>) -> Vec<Found> {
+    let ended_so = subject.requests().find_map(|(_, request)| {
+        let silent =
+            |attempt: &Attempt| attempt.failure.as_ref().is_some_and(|f| f.reason == Reason::NoDetail);
+        let last = request.attempts.last()?;
+        let failure = last.failure.as_ref().filter(|f| is_hopeless(f.class) && !f.retryable)?;
+        request.attempts.iter().any(silent).then_some((failure, last.origin))
+    });
+    let Some((failure, origin)) = ended_so else { return Vec::new() };
+    let message =
+        format!("{} ended a request after retries; what led to them is not in this log", describe(failure));
+    vec![Found::unknown(message, vec![origin])]
+}
+
+fn is_hopeless(class: Class) -> bool {
+    matches!(class, Class::Exhausted | Class::Auth | Class::InvalidRequest | Class::Content)
 }

@@ -28,10 +28,8 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
         if planned.len() < ENOUGH {
             continue;
         }
-        let doubling = planned.windows(2).all(|pair| pair[1].0 == pair[0].0 * 2);
-        let constant = planned.windows(2).all(|pair| pair[1].0 == pair[0].0);
-        if doubling || constant {
-            let shape = if doubling { "double each time" } else { "are all equal" };
+        let delays: Vec<u64> = planned.iter().map(|(delay, _)| *delay).collect();
+        if let Some(shape) = formula(&delays) {
             let message =
                 format!("{} planned waits {shape} to the millisecond (n = {})", planned.len(), planned.len());
             return vec![Found::violation(message, planned.iter().map(|(_, origin)| *origin).collect())];
@@ -39,4 +37,33 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
         return vec![Found::pass(format!("{} planned waits show jitter", planned.len()))];
     }
     Vec::new()
+}
+
+/// Returns the shape of waits that follow one to the millisecond. A longest wait that comes twice is taken for a cap.
+fn formula(delays: &[u64]) -> Option<&'static str> {
+    let longest = delays.iter().copied().max()?;
+    let cap = if delays.iter().filter(|delay| **delay == longest).count() > 1 { longest } else { u64::MAX };
+    let all = |next: &dyn Fn(u64) -> u64| delays.windows(2).all(|pair| pair[1] == next(pair[0]).min(cap));
+    let step = delays.get(1)?.checked_sub(*delays.first()?)?;
+    if step == 0 {
+        return all(&|before| before).then_some("are all equal");
+    }
+    if all(&|before| before.saturating_mul(2)) {
+        return Some("double each time");
+    }
+    all(&|before| before.saturating_add(step)).then_some("grow by the same step")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::formula;
+
+    #[test]
+    fn a_cap_does_not_look_like_jitter() {
+        assert_eq!(formula(&[500, 1000, 2000, 4000, 4000]), Some("double each time"));
+        assert_eq!(formula(&[1000, 2000, 3000]), Some("grow by the same step"));
+        assert_eq!(formula(&[700, 700, 700]), Some("are all equal"));
+        assert_eq!(formula(&[1000, 2000, 3900]), None);
+        assert_eq!(formula(&[2000, 1000, 500]), None);
+    }
 }
