@@ -207,3 +207,31 @@ fn a_stream_is_read_like_a_file() {
         scan.runs(now()).into_iter().map(|run| (run.key, run.counts)).collect();
     assert_eq!(streamed, alone(&path, &bytes));
 }
+
+/// What a page says of who repeated and of waits never exceeds what is counted.
+#[test]
+fn a_page_tells_no_more_than_is_counted() {
+    let mut told = 0;
+    for case in retryscope_testkit::cases() {
+        for run in Scan::of_roots(&[case.folder.join("logs")]).runs(now()) {
+            for turn in &run.turns {
+                let explanation = retryscope_analysis::explain(&run, turn, &[], now());
+                // "agent: transport layer 23; stream layer 5, up to 5 allowed"
+                let owner = explanation.owner.unwrap_or_default();
+                let repeated: u64 = owner
+                    .split("layer ")
+                    .skip(1)
+                    .filter_map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u64>().ok())
+                    .sum();
+                told += repeated;
+                let counted = turn.counts.retries.bound.max;
+                assert!(counted.is_none_or(|max| repeated <= max), "{}: {owner}, of {counted:?}", case.name);
+                // Requests of one turn may run beside each other; those of these cases do not.
+                let within =
+                    turn.time.waiting_ms.zip(turn.time.wall_ms).is_none_or(|(wait, wall)| wait <= wall + 50);
+                assert!(within, "{}: {:?}", case.name, turn.time);
+            }
+        }
+    }
+    assert!(told > 50, "only {told} repeats are told of");
+}

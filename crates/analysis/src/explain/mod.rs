@@ -153,17 +153,16 @@ fn time(turn: &Turn) -> Option<String> {
 
 fn owner(run: &Run, turn: &Turn) -> Option<String> {
     let mut layers: Vec<(Layer, u64, Option<u64>)> = Vec::new();
-    // An attempt names the layer that sent it again, or was about to.
-    let attempts = turn.requests.iter().filter(|r| r.source == Source::Foreground).flat_map(|r| {
-        let next = r.attempts.iter().skip(1).map(Some).chain([None]);
-        r.attempts.iter().zip(next)
-    });
-    for (attempt, next) in attempts {
-        let repeated = match next {
-            Some(next) => next.kind != AttemptKind::Fallback,
-            None => attempt.delay_ms.is_some(),
-        };
-        let (Some(layer), true) = (attempt.layer, repeated) else { continue };
+    let repeats = turn
+        .requests
+        .iter()
+        .filter(|r| r.source == Source::Foreground)
+        .flat_map(|r| r.attempts.windows(2))
+        .filter(|pair| pair[1].kind == AttemptKind::Retry);
+    for pair in repeats {
+        // Logs name the layer with the attempt that failed, or with the one that repeats it.
+        let Some(layer) = pair[0].layer.or(pair[1].layer) else { continue };
+        let attempt = &pair[0];
         match layers.iter_mut().find(|(known, ..)| *known == layer) {
             Some((_, n, max)) => {
                 *n += 1;
