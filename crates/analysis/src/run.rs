@@ -3,7 +3,10 @@
 //! Not for: how it came to be (see `view` for one source, `join` for several).
 
 use chrono::{DateTime, Utc};
-use retryscope_events::{AttemptKind, AttemptOutcome, Candidate, DelaySource, Layer, Source, Usage};
+use retryscope_events::{
+    AttemptKind, AttemptOutcome, Candidate, DelaySource, ErrorSource, Layer, Source, Usage,
+};
+use retryscope_policy::own::OwnPolicy;
 use retryscope_record::{Facts, Origin, RunKey, SourceId};
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +21,8 @@ pub struct Run {
     pub key: RunKey,
     /// What the logs say of the run as a whole.
     pub facts: Facts,
+    /// What the run said of itself when it began.
+    pub declared: Declared,
     /// First event time.
     pub started_at: Option<DateTime<Utc>>,
     /// Last event time.
@@ -40,6 +45,19 @@ pub struct Run {
     pub ledger: Vec<Entry>,
     /// Retry settings read from the agent's configuration, by name.
     pub settings: Vec<(String, String)>,
+}
+
+/// What a run says of itself when it begins (`run.started`); all absent for agents that say nothing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Declared {
+    /// Who may answer, in the order they are tried.
+    pub candidates: Vec<Candidate>,
+    /// The retry policy in force.
+    pub policy: Option<OwnPolicy>,
+    /// `interactive` or `batch`.
+    pub workload: Option<String>,
+    /// Class of the data that is sent out.
+    pub data_class: Option<String>,
 }
 
 impl Run {
@@ -149,6 +167,8 @@ pub struct LogicalRequest {
     pub usage: Option<Usage>,
     /// The model that was asked for, when another one answered.
     pub requested_model: Option<String>,
+    /// The provider's word for why the answer ended; `None` without an answer, or where the log does not say.
+    pub stop_reason: Option<String>,
     /// Where it begins.
     pub origin: Origin,
 }
@@ -249,6 +269,20 @@ pub struct Attempt {
     pub origin: Origin,
     /// Tokens it used, where known.
     pub usage: Option<Usage>,
+    /// What the record of this attempt says of its stream and of where its error came from.
+    #[serde(default)]
+    pub told: Told,
+}
+
+/// What a record of an attempt says beside its outcome; all absent where attempts have no records of their own.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    /// Where the error came from.
+    pub error_source: Option<ErrorSource>,
+    /// Last event of the stream.
+    pub terminal_event: Option<String>,
+    /// Longest silence of the stream, in ms.
+    pub idle_ms: Option<u64>,
 }
 
 /// Why a turn failed.

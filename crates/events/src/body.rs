@@ -203,6 +203,8 @@ bodies! {
         output_started: bool,
         /// Last event of the stream, for example `message_stop`.
         terminal_event: String,
+        /// Longest silence of the stream, between two chunks or before its end, in ms.
+        idle_ms: u64,
         /// Tokens of this attempt.
         usage: Usage,
     }

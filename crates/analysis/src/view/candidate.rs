@@ -1,7 +1,9 @@
 //! Facts and candidates that are said piece by piece: later words win, absent ones erase nothing.
 
-use retryscope_events::Candidate;
+use retryscope_events::{Candidate, RunStarted};
 use retryscope_record::Facts;
+
+use crate::run::Declared;
 
 pub(crate) fn merge_facts(into: &mut Facts, said: &Facts) {
     fn take<T: Clone>(into: &mut Option<T>, said: Option<&T>) {
@@ -19,6 +21,20 @@ pub(crate) fn merge_facts(into: &mut Facts, said: &Facts) {
     take(&mut into.policy_version, said.policy_version.as_ref());
     take(&mut into.started_at, said.started_at.as_ref());
     take(&mut into.directory, said.directory.as_ref());
+}
+
+impl Declared {
+    /// Takes what the beginning of a run says. A policy in another form than `policy.toml` is left out.
+    pub(super) fn take(&mut self, said: &RunStarted) {
+        let said = said.clone();
+        if let Some(candidates) = said.candidates {
+            self.candidates = candidates;
+        }
+        let policy = said.policy.and_then(|policy| serde_json::from_value(policy).ok());
+        self.policy = policy.or(self.policy.take());
+        self.workload = said.workload.or(self.workload.take());
+        self.data_class = said.data_class.or(self.data_class.take());
+    }
 }
 
 pub(super) fn merge_candidate(into: &mut Candidate, said: &Candidate) {

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::count::{Bound, Evidence};
 use crate::judge::{Failure, Said, judge};
+use crate::run::Told;
 
 use super::candidate::{differs, merge_candidate, merged};
 use super::request::{Pending, RequestEnd, RequestView, add_missing, close, ends_before};
@@ -51,6 +52,7 @@ impl ViewOfRun {
                 end: None,
                 usage: None,
                 requested_model: None,
+                stop_reason: None,
                 extra: None,
                 basis: None,
                 sent_by: None,
@@ -152,6 +154,11 @@ impl ViewOfRun {
         }
         attempt.output_started = body.output_started.or(attempt.output_started);
         attempt.usage = body.usage.clone().or(attempt.usage.take());
+        attempt.told = Told {
+            error_source: body.error_source.or(attempt.told.error_source),
+            terminal_event: body.terminal_event.clone().or(attempt.told.terminal_event.take()),
+            idle_ms: body.idle_ms.or(attempt.told.idle_ms),
+        };
         let failed = body.outcome == Some(AttemptOutcome::Failed) || body.status.is_some_and(|s| s >= 400);
         let detailed =
             body.status.is_some() || body.message.is_some() || body.code.is_some() || body.class.is_some();
@@ -289,6 +296,7 @@ impl ViewOfRun {
         if request.end == Some(RequestEnd::Answered) {
             // Said again, with more: one message on several lines, the last of which has the whole usage.
             request.usage = body.usage.clone().or(request.usage.take());
+            request.stop_reason = body.stop_reason.clone().or(request.stop_reason.take());
             return;
         }
         if request.explicit {
@@ -308,6 +316,7 @@ impl ViewOfRun {
         }
         request.usage = body.usage.clone().or(request.usage.take());
         request.requested_model = body.requested_model.clone().or(request.requested_model.take());
+        request.stop_reason = body.stop_reason.clone().or(request.stop_reason.take());
         request.end = Some(RequestEnd::Answered);
     }
 

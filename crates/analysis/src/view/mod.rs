@@ -15,6 +15,7 @@ use retryscope_record::{Facts, Mark, Origin, RawFailure, Shown, TurnOutcome};
 use serde::{Deserialize, Serialize};
 
 use crate::count::{Bound, Evidence};
+use crate::run::Declared;
 use crate::tools::{Entry, What};
 
 pub(crate) use candidate::merge_facts;
@@ -27,6 +28,8 @@ const LEDGER_LIMIT: usize = 10_000;
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ViewOfRun {
     pub(crate) facts: Facts,
+    #[serde(default)]
+    pub(crate) declared: Option<Box<Declared>>,
     pub(crate) turns: Vec<TurnView>,
     pub(crate) foreground: Visibility,
     pub(crate) background: Visibility,
@@ -123,6 +126,7 @@ impl ViewOfRun {
         self.note_ledger(origin, event);
         match &event.body {
             Body::RunStarted(body) => {
+                self.declared.get_or_insert_default().take(body);
                 if let Some(first) = body.candidates.iter().flatten().next() {
                     self.facts.provider = self.facts.provider.take().or_else(|| first.provider.clone());
                     self.facts.model = self.facts.model.take().or_else(|| first.model.clone());

@@ -9,7 +9,7 @@ use retryscope_record::{Origin, Shown, TurnOutcome};
 use serde::{Deserialize, Serialize};
 
 use crate::count::{Bound, Evidence};
-use crate::run::Attempt;
+use crate::run::{Attempt, Told};
 
 use super::Visibility;
 
@@ -28,6 +28,8 @@ pub(crate) struct RequestView {
     pub(crate) end: Option<RequestEnd>,
     pub(crate) usage: Option<Usage>,
     pub(crate) requested_model: Option<String>,
+    #[serde(default)]
+    pub(crate) stop_reason: Option<String>,
     /// Sends beyond the visible attempts.
     pub(crate) extra: Option<Bound>,
     pub(crate) basis: Option<String>,
@@ -141,6 +143,7 @@ impl RequestView {
             evidence,
             origin,
             usage: None,
+            told: Told::default(),
         });
         let last = self.attempts.len() - 1;
         &mut self.attempts[last]
