@@ -127,9 +127,11 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
     let mut sources: Vec<SourceId> = parts.iter().map(|p| p.source).collect();
     sources.sort_unstable();
     sources.dedup();
+    let declared = parts.iter().find_map(|part| part.view.declared.as_deref()).cloned();
     Run {
         key: key.clone(),
         facts,
+        declared: declared.unwrap_or_default(),
         started_at,
         ended_at,
         outcome,

@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use retryscope_events::{AttemptKind, AttemptOutcome, Source};
 use retryscope_record::Shown;
+use retryscope_taxonomy::Reason;
 
 use crate::count::{Bound, Counts};
+use crate::judge::Failure;
 use crate::run::{Attempt, LogicalRequest, RequestOutcome, Time};
 use crate::view::{RequestEnd, RequestView, TurnView};
 
@@ -90,6 +92,7 @@ pub(super) fn requests_of(group: &Joined<'_>, joined: &Counts) -> Vec<LogicalReq
                 shows_attempts: request.visibility.attempts == Shown::All,
                 usage: request.usage.clone(),
                 requested_model: request.requested_model.clone(),
+                stop_reason: request.stop_reason.clone(),
                 origin: request.origin,
             }
         })
@@ -126,7 +129,9 @@ fn enrich(attempt: &mut Attempt, other: &Attempt) {
         attempt.failure.clone_from(&other.failure);
         attempt.outcome = other.outcome.or(attempt.outcome);
     }
-    if let (Some(own), Some(theirs)) = (&mut attempt.failure, &other.failure) {
+    if let (Some(own), Some(theirs)) = (&mut attempt.failure, &other.failure)
+        && may_be_one(own, theirs)
+    {
         own.retry_after_ms = own.retry_after_ms.or(theirs.retry_after_ms);
         own.reset_at = own.reset_at.or(theirs.reset_at);
         own.status = own.status.or(theirs.status);
@@ -136,6 +141,15 @@ fn enrich(attempt: &mut Attempt, other: &Attempt) {
             own.retryable = theirs.retryable;
         }
     }
+}
+
+/// Whether two logs may speak of one failure: a stream that broke off had begun with a good status, and two classes are two
+/// failures.
+fn may_be_one(a: &Failure, b: &Failure) -> bool {
+    let broke_off = |f: &Failure| matches!(f.reason, Reason::StreamCut | Reason::IdleTimeout);
+    let refused = |f: &Failure| f.status.is_some_and(|status| status >= 400);
+    let same_class = a.class == b.class || a.says_nothing() || b.says_nothing();
+    same_class && !(broke_off(a) && refused(b)) && !(broke_off(b) && refused(a))
 }
 
 fn outcome_of(request: &RequestView, attempts: &[Attempt]) -> RequestOutcome {
