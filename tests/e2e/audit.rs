@@ -30,7 +30,7 @@ fn codes() -> Vec<String> {
 #[test]
 fn each_rule_fires_and_does_not_fire() {
     let codes = codes();
-    assert!(codes.len() > 20, "{codes:?}");
+    assert!(codes.len() > 45, "{codes:?}");
     for code in codes {
         if let Some((_, fires, near)) = ON_RECORDINGS.iter().find(|(rule, ..)| *rule == code) {
             assert!(verdicts(&code, &format!("./{fires}/logs")).contains("violation"), "{code} on {fires}");
@@ -45,10 +45,8 @@ fn each_rule_fires_and_does_not_fire() {
             "{code} on the near miss: {near:?}"
         );
         let unknown = on("unknown");
-        assert!(
-            !unknown.contains("violation") && !unknown.contains("pass"),
-            "{code} without evidence: {unknown:?}"
-        );
+        assert!(unknown.contains("unknown"), "{code} without evidence: {unknown:?}");
+        assert!(!unknown.contains("violation"), "{code} without evidence: {unknown:?}");
     }
 }
 
@@ -85,9 +83,75 @@ fn replay_and_audit_find_the_same() {
     assert!(!replay["findings"].as_array().unwrap().is_empty());
 }
 
+/// The same runs, held to a policy of one's own: limits, and who may receive what.
+#[test]
+fn a_policy_of_ones_own() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("policy.toml");
+    let policy = |text: &str| std::fs::write(&file, text).unwrap();
+    let of = |rule: &str, path: &str, more: &[&str]| {
+        let file = file.to_str().unwrap();
+        let args = [&["audit", path, "--select", rule, "--policy", file, "--all", "--format", "json"], more]
+            .concat();
+        let answer = ran(&args).json();
+        let findings = answer["findings"].as_array().unwrap();
+        findings
+            .iter()
+            .map(|finding| finding["verdict"].as_str().unwrap().to_owned())
+            .collect::<BTreeSet<_>>()
+    };
+    policy("[recipients.default]\nto = \"same-provider\"\n[recipients.open]\nto = \"any\"\n");
+    let moved = "./rules/RS402/near.jsonl";
+    assert!(of("RS401", moved, &[]).contains("violation"), "the rule for `default`");
+    assert!(!of("RS401", moved, &["--data-class", "open"]).contains("violation"));
+    assert!(of("RS401", moved, &["--data-class", "secret"]).contains("unknown"), "no rule for that class");
+    policy("[recipients.default]\nto = \"any\"\nregions = [\"eu-west-1\"]\n");
+    assert!(of("RS401", moved, &[]).contains("unknown"), "the log names no region");
+    policy("[[rows]]\nclass = \"transient\"\nattempts = 2\n");
+    assert!(of("RS304", "./rules/RS203/fires.jsonl", &[]).contains("violation"), "4 attempts, 2 allowed");
+    policy("[budget]\nlimit = 0.5\nfloor = 1\n");
+    assert!(of("RS303", "./rules/RS203/fires.jsonl", &[]).contains("violation"), "3 of 4 requests");
+    policy("[[rows]]\nclass = \"throttled\"\nretry_after_cap_ms = 10000\n");
+    assert!(of("RS202", "./rules/RS202/near.jsonl", &[]).is_empty(), "another class");
+    policy("[[rows]]\nclass = \"transient\"\nretry_after_cap_ms = 10000\n");
+    assert!(of("RS202", "./rules/RS202/near.jsonl", &[]).contains("violation"), "20 s, 10 s allowed");
+    policy("atempts = 2\n");
+    let wrong = ran(&["audit", moved, "--policy", file.to_str().unwrap()]);
+    assert_eq!(wrong.code, 2);
+    assert!(wrong.stderr.contains(":1:1:") && wrong.stderr.contains("atempts"), "{}", wrong.stderr);
+}
+
+#[test]
+fn who_received_content() {
+    insta::assert_snapshot!(ran(&["replay", "--recipients", "./rules/RS401/fires.jsonl"]).whole());
+    let json = ran(&["replay", "--recipients", "./rules/RS401/fires.jsonl", "--format", "json"]).json();
+    let received = json["recipients"].as_array().unwrap();
+    let providers: Vec<&str> =
+        received.iter().map(|recipient| recipient["candidate"]["provider"].as_str().unwrap()).collect();
+    assert_eq!(providers, ["openai", "anthropic"]);
+    let refused = ran(&["replay", "--recipients", "./codex/conn-refused/logs"]);
+    assert!(refused.stdout.contains("no request that could have carried content"), "{}", refused.stdout);
+}
+
+/// What needs several runs is not said of one of them alone.
+#[test]
+fn rules_over_several_runs() {
+    for code in ["RS108", "RS204", "RS209", "RS308"] {
+        let path = fixtures().join(format!("rules/{code}/fires.jsonl"));
+        let text = std::fs::read_to_string(path).unwrap();
+        let first = serde_json::from_str::<Value>(text.lines().next().unwrap()).unwrap()["run_id"].clone();
+        let scratch = tempfile::tempdir().unwrap();
+        let alone = scratch.path().join("one.jsonl");
+        let lines: Vec<&str> = text.lines().filter(|line| line.contains(first.as_str().unwrap())).collect();
+        std::fs::write(&alone, lines.join("\n") + "\n").unwrap();
+        assert_eq!(verdicts(code, alone.to_str().unwrap()), BTreeSet::new(), "{code}");
+    }
+}
+
 #[test]
 fn a_dead_subagent_of_a_successful_run() {
     assert!(verdicts("RS703", "./rules/RS703/subagent.jsonl").contains("violation"));
+    assert!(verdicts("RS603", "./rules/RS603/overflow.jsonl").contains("violation"));
 }
 
 /// The cases of the tool rules show all but two of the seven: what went wrong in one of them counts.

@@ -14,6 +14,7 @@ mod infer;
 mod join;
 mod judge;
 mod overview;
+mod recipients;
 mod redact;
 pub mod rules;
 mod run;
@@ -29,9 +30,10 @@ pub use explain::{Explanation, Remedy, explain, in_short, summarize};
 pub use grouped::{By, Group, Waits, grouped};
 pub use judge::Failure;
 pub use overview::{Exhausted, Overview, overview};
+pub use recipients::{Recipient, recipients};
 pub use retryscope_policy::Settings;
 pub use retryscope_taxonomy::{Class, Reason};
-pub use run::{Attempt, Cause, LogicalRequest, RequestOutcome, Run, RunOutcome, Time, Turn};
+pub use run::{Attempt, Cause, Declared, LogicalRequest, RequestOutcome, Run, RunOutcome, Time, Told, Turn};
 pub use totals::{
     ATTEMPT_BUCKETS, Aliases, DEFAULT_MAX_SERIES, DELAY_BUCKETS, Histogram, LATE_AFTER, Labels, Metric,
     Series, Totals,

@@ -1,17 +1,12 @@
 //! Findings of the audit rules for a person, a program, a code host (SARIF) and a test reader (`JUnit`).
 
-use std::path::Path;
-
 use retryscope_analysis::rules::pack::Behaviour;
 use retryscope_analysis::rules::{Finding, Rule, Verdict, rules};
-use retryscope_record::{Origin, Place, SourceId};
+use retryscope_record::{Origin, Place};
 use serde_json::{Value, json};
 
-use crate::json::origin;
+use crate::json::{PathOf, origin};
 use crate::page::{Page, visible};
-
-/// Tells the path of a source.
-pub type PathOf<'a> = &'a dyn Fn(SourceId) -> &'a Path;
 
 /// Records of one finding that a page names.
 const SHOWN_EVIDENCE: usize = 3;

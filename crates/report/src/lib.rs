@@ -7,6 +7,7 @@ pub mod json;
 pub mod metrics;
 pub mod openmetrics;
 mod page;
+pub mod recipients;
 pub mod text;
 pub mod words;
 

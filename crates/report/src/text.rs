@@ -1,18 +1,13 @@
 //! Pages for a person: one run, a list of runs, everything on one screen.
 
-use std::path::Path;
-
 use chrono::{DateTime, Local, TimeDelta, Utc};
 use retryscope_analysis::{
     Attempt, Bound, Explanation, Group, LogicalRequest, Overview, Run, RunOutcome, Turn, in_short, words,
 };
 use retryscope_events::{AttemptKind, AttemptOutcome, Candidate, Source};
-use retryscope_record::SourceId;
 
+use crate::json::PathOf;
 use crate::page::Page;
-
-/// Tells the path of a source.
-pub type PathOf<'a> = &'a dyn Fn(SourceId) -> &'a Path;
 
 /// Attempts of one request that are shown; of more, the first and the last.
 const SHOWN_ATTEMPTS: usize = 16;

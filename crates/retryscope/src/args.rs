@@ -113,6 +113,9 @@ pub(crate) struct Replay {
     /// Show where each statement stands
     #[arg(long)]
     pub(crate) evidence: bool,
+    /// List who received the content of the run, instead of explaining it
+    #[arg(long)]
+    pub(crate) recipients: bool,
     /// Exit with 1 if the run failed
     #[arg(long)]
     pub(crate) exit_code: bool,
@@ -148,6 +151,7 @@ Examples:
   retryscope audit ./logs --format sarif  a folder, for a code host
   retryscope audit --select RS2 --all     waits only; also what was kept and what is unknown
   retryscope audit --explain RS201        what a rule looks for, and why
+  retryscope audit --policy policy.toml   hold the runs to your own limits and recipients
   retryscope audit --pack tool-retry DIR  does an agent repeat tools as it should?")]
 #[expect(clippy::struct_excessive_bools, reason = "each is one switch on the command line")]
 pub(crate) struct Audit {
@@ -165,6 +169,12 @@ pub(crate) struct Audit {
     /// Exit with 3 if a rule could not be decided
     #[arg(long)]
     pub(crate) strict: bool,
+    /// The policy.toml that the runs are held to; without it, the one that a run recorded
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+    /// Class of the data of runs that do not say theirs (`[recipients.CLASS]` of the policy)
+    #[arg(long, value_name = "CLASS")]
+    pub(crate) data_class: Option<String>,
     /// File of known findings, which are left out
     #[arg(long, value_name = "FILE")]
     pub(crate) baseline: Option<PathBuf>,

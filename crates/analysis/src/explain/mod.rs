@@ -53,7 +53,7 @@ pub fn explain(run: &Run, turn: &Turn, children: &[&Run], now: DateTime<Utc>) ->
 }
 
 fn broken(run: &Run, children: &[&Run]) -> Vec<Finding> {
-    let mut findings = rules::audit_run(run, children.to_vec(), &|_| true);
+    let mut findings = rules::audit_run(run, children.to_vec(), &rules::Asked::ALL);
     findings.retain(|finding| finding.verdict == Verdict::Violation);
     findings
 }

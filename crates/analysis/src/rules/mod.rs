@@ -11,14 +11,17 @@ mod fallback;
 mod observability;
 pub mod pack;
 mod streams;
+mod subject;
 mod tools;
 
-use retryscope_events::{AttemptKind, Source};
-use retryscope_policy::{LayerPolicy, Policy, find};
+use std::collections::BTreeMap;
+
+use retryscope_policy::own::OwnPolicy;
 use retryscope_record::{Origin, RunKey};
 use serde::{Deserialize, Serialize};
 
-use crate::run::{Attempt, LogicalRequest, Run, Turn};
+use crate::run::Run;
+pub(crate) use subject::{Fleet, Found, Subject};
 
 /// What a rule found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -77,94 +80,59 @@ pub struct Rule {
     pub instead: &'static str,
     /// Where the rule comes from.
     pub source: &'static str,
-    /// Looks at one run.
-    pub(crate) check: fn(&Subject<'_>) -> Vec<Found>,
+    /// How it looks.
+    pub(crate) check: Check,
 }
 
-/// What a check says; the rule's code and the run are added to it.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Found {
-    verdict: Verdict,
-    message: String,
-    fix: Option<String>,
-    evidence: Vec<Origin>,
+/// What a rule looks at.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Check {
+    /// One run.
+    Run(fn(&Subject<'_>) -> Vec<Found>),
+    /// Many runs together; what is found is said of one of them.
+    Runs(fn(&Fleet<'_>) -> Vec<(RunKey, Found)>),
+    /// Each run, and many together.
+    Both(fn(&Subject<'_>) -> Vec<Found>, fn(&Fleet<'_>) -> Vec<(RunKey, Found)>),
 }
 
-impl Found {
-    pub(crate) fn violation(message: impl Into<String>, evidence: Vec<Origin>) -> Self {
-        Self { verdict: Verdict::Violation, message: message.into(), fix: None, evidence }
-    }
-
-    pub(crate) fn unknown(message: impl Into<String>, evidence: Vec<Origin>) -> Self {
-        Self { verdict: Verdict::Unknown, message: message.into(), fix: None, evidence }
-    }
-
-    pub(crate) fn pass(message: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Pass, message: message.into(), fix: None, evidence: Vec::new() }
-    }
-
-    pub(crate) fn fix(mut self, fix: Option<String>) -> Self {
-        self.fix = fix;
-        self
-    }
-}
-
-/// One run under audit, with what is known around it.
-#[derive(Debug)]
-pub(crate) struct Subject<'a> {
-    pub(crate) run: &'a Run,
-    /// Runs that name this one as their parent.
-    pub(crate) children: Vec<&'a Run>,
-    /// The agent's known policy.
-    pub(crate) policy: Option<&'static Policy>,
-}
-
-impl Subject<'_> {
-    /// Returns the foreground requests with their turn.
-    pub(crate) fn requests(&self) -> impl Iterator<Item = (&Turn, &LogicalRequest)> {
-        self.run.turns.iter().flat_map(|turn| {
-            turn.requests
-                .iter()
-                .filter(|r| r.source == Source::Foreground)
-                .map(move |request| (turn, request))
-        })
-    }
-
-    /// Whether it is certain that a request was sent once: the log shows one send, and nothing of its turn is missing.
-    pub(crate) fn sent_once(turn: &Turn, request: &LogicalRequest) -> bool {
-        request.upstream.bound.max == Some(1) && turn.counts.upstream_requests.bound.is_exact()
-    }
-
-    /// Returns each failed attempt that was sent again to the same candidate, with the attempt that repeats it.
-    pub(crate) fn repeats(&self) -> impl Iterator<Item = (&LogicalRequest, &Attempt, &Attempt)> {
-        self.requests().flat_map(|(_, request)| {
-            request
-                .attempts
-                .windows(2)
-                .filter(|pair| pair[1].kind == AttemptKind::Retry && pair[0].failure.is_some())
-                .map(move |pair| (request, &pair[0], &pair[1]))
-        })
-    }
-
-    /// Returns the retries of a layer: as configured where its setting was read, else by default. `None` without a number.
-    pub(crate) fn retries_of(&self, layer: &LayerPolicy) -> Option<u64> {
-        if layer.switch.as_ref().is_some_and(|switch| self.setting(&switch.setting) == Some("false")) {
-            return Some(0);
+impl Check {
+    /// Returns what it finds in one run.
+    pub(crate) fn of_run(self, subject: &Subject<'_>) -> Vec<Found> {
+        match self {
+            Check::Run(check) | Check::Both(check, _) => check(subject),
+            Check::Runs(_) => Vec::new(),
         }
-        let configured = layer.setting.as_deref().and_then(|name| self.setting(name)?.parse().ok());
-        configured.or_else(|| layer.retries.count())
     }
 
-    /// Returns the value of one of the agent's settings, as it was read.
-    pub(crate) fn setting(&self, name: &str) -> Option<&str> {
-        self.run.settings.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    fn of_runs(self, fleet: &Fleet<'_>) -> Vec<(RunKey, Found)> {
+        match self {
+            Check::Runs(check) | Check::Both(_, check) => check(fleet),
+            Check::Run(_) => Vec::new(),
+        }
     }
+}
 
-    /// Returns the advice of the first setting that helps in a situation.
-    pub(crate) fn setting_for(&self, situation: &str) -> Option<String> {
-        let policy = self.policy?;
-        let setting = policy.settings.iter().find(|s| s.helps.iter().any(|h| h == situation))?;
-        Some(setting.remedy.replace('`', ""))
+/// What is asked of an audit.
+pub struct Asked<'a> {
+    /// Which rules.
+    pub wanted: &'a dyn Fn(&Rule) -> bool,
+    /// The policy that runs are held to; `None` = the one that each run recorded, if any.
+    pub policy: Option<&'a OwnPolicy>,
+    /// Class of the data of runs that do not say theirs.
+    pub data_class: Option<&'a str>,
+}
+
+impl Asked<'_> {
+    /// All rules, with what each run says of itself.
+    pub const ALL: Asked<'static> = Asked { wanted: &|_| true, policy: None, data_class: None };
+}
+
+impl std::fmt::Debug for Asked<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Asked")
+            .field("policy", &self.policy)
+            .field("data_class", &self.data_class)
+            .finish_non_exhaustive()
     }
 }
 
@@ -189,35 +157,35 @@ pub fn rule(code: &str) -> Option<&'static Rule> {
     rules().find(|rule| rule.code.eq_ignore_ascii_case(code))
 }
 
-/// Looks at runs with all rules that `wanted` takes.
-pub fn audit(runs: &[Run], wanted: &dyn Fn(&Rule) -> bool) -> Vec<Finding> {
+/// Looks at runs, each by itself and all together.
+pub fn audit(runs: &[Run], asked: &Asked<'_>) -> Vec<Finding> {
+    let mut children: BTreeMap<(&str, &str), Vec<&Run>> = BTreeMap::new();
+    for run in runs {
+        if let Some(parent) = &run.facts.parent_run_id {
+            children.entry((&run.key.agent, parent)).or_default().push(run);
+        }
+    }
     let mut findings = Vec::new();
     for run in runs {
-        let of = |other: &&Run| {
-            other.key.agent == run.key.agent && other.facts.parent_run_id.as_deref() == Some(&*run.key.id)
-        };
-        findings.extend(audit_run(run, runs.iter().filter(of).collect(), wanted));
+        let of = children.get(&(&*run.key.agent, &*run.key.id)).cloned().unwrap_or_default();
+        findings.extend(audit_run(run, of, asked));
+    }
+    let fleet = Fleet { runs };
+    for rule in rules().filter(|rule| (asked.wanted)(rule)) {
+        let found = rule.check.of_runs(&fleet).into_iter();
+        findings.extend(found.map(|(run, found)| found.finding(rule, run)));
     }
     findings.sort_by(|a, b| (&a.run, a.rule, a.verdict).cmp(&(&b.run, b.rule, b.verdict)));
     findings
 }
 
-/// Looks at one run.
-pub fn audit_run(run: &Run, children: Vec<&Run>, wanted: &dyn Fn(&Rule) -> bool) -> Vec<Finding> {
-    let version = run.facts.policy_version.as_deref().or(run.facts.agent_version.as_deref());
-    let subject = Subject { run, children, policy: find(&run.key.agent, version) };
-    let mut findings = Vec::new();
-    for rule in rules().filter(|rule| wanted(rule)) {
-        for found in (rule.check)(&subject) {
-            findings.push(Finding {
-                rule: rule.code,
-                verdict: found.verdict,
-                run: run.key.clone(),
-                message: found.message,
-                fix: found.fix,
-                evidence: found.evidence,
-            });
-        }
-    }
-    findings
+/// Looks at one run by itself. `children` are the runs that name it as their parent.
+pub fn audit_run(run: &Run, children: Vec<&Run>, asked: &Asked<'_>) -> Vec<Finding> {
+    let subject = Subject::new(run, children, asked);
+    let wanted = rules().filter(|rule| (asked.wanted)(rule));
+    wanted
+        .flat_map(|rule| {
+            rule.check.of_run(&subject).into_iter().map(|found| found.finding(rule, run.key.clone()))
+        })
+        .collect()
 }

@@ -6,7 +6,7 @@
 use retryscope_events::{ToolAttempt, ToolStatus};
 use retryscope_record::Origin;
 
-use super::{Subject, Verdict, rule};
+use super::{Asked, Subject, Verdict, rule};
 use crate::run::Run;
 use crate::tools::{Call, calls};
 
@@ -53,8 +53,8 @@ pub fn tool_retry(runs: &[Run]) -> Vec<Behaviour> {
 }
 
 fn of_rule(run: &Run, code: &str) -> Shown {
-    let subject = Subject { run, children: Vec::new(), policy: None };
-    let found = (rule(code)?.check)(&subject);
+    let subject = Subject::new(run, Vec::new(), &Asked::ALL);
+    let found = rule(code)?.check.of_run(&subject);
     let verdict = found.iter().map(|found| found.verdict).min()?;
     Some((verdict, found.into_iter().filter(|f| f.verdict == verdict).flat_map(|f| f.evidence).collect()))
 }

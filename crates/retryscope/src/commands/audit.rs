@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use retryscope_analysis::Run;
-use retryscope_analysis::rules::{self, Finding, Rule, Verdict, pack};
+use retryscope_analysis::rules::{self, Asked, Finding, Rule, Verdict, pack};
+use retryscope_policy::own::{self, OwnPolicy};
 use retryscope_report::audit as show;
 use serde_json::Value;
 
@@ -42,7 +43,13 @@ pub(crate) fn run(
         let chosen: Vec<Run> = all.into_iter().filter(|run| runs.contains(&run.key)).collect();
         return pack(&pack::tool_retry(&chosen), &reader, display, output);
     }
-    let mut findings = rules::audit(&all, &|rule| wanted(rule));
+    let policy = args.policy.as_deref().map(read_policy).transpose()?;
+    let asked = Asked {
+        wanted: &|rule| wanted(rule),
+        policy: policy.as_ref(),
+        data_class: args.data_class.as_deref(),
+    };
+    let mut findings = rules::audit(&all, &asked);
     findings.retain(|finding| runs.contains(&finding.run));
     let known = match &args.baseline {
         Some(file) if !args.write_baseline => read_baseline(file)?,
@@ -144,6 +151,18 @@ fn audited(wanted: &[String], all: &[Run]) -> anyhow::Result<BTreeSet<retryscope
         keys.extend(run.map(|run| run.key.clone()));
     }
     Ok(keys)
+}
+
+/// Reads a policy that can be relied on: one with errors would hold runs to what nobody meant.
+fn read_policy(file: &Path) -> anyhow::Result<OwnPolicy> {
+    let name = file.display();
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
+    own::parse(&text).map_err(|error| {
+        hinted(
+            format!("{name}:{}:{}: {}", error.line, error.column, error.message),
+            [format!("retryscope policy check {name} lists everything that is wrong")],
+        )
+    })
 }
 
 fn violations(findings: &[Finding]) -> usize {

@@ -7,6 +7,7 @@ mod daemon;
 mod export;
 mod overview;
 mod policy;
+mod recipients;
 mod replay;
 mod report;
 mod runs;

@@ -7,6 +7,7 @@ use retryscope_report::{json, text};
 use serde_json::{Value, json};
 
 use crate::args::{Display, Format, Reading, Replay};
+use crate::commands::recipients;
 use crate::commands::runs::children;
 use crate::context::Reader;
 use crate::exit::{Exit, hinted};
@@ -36,6 +37,9 @@ pub(crate) fn run(
     };
     if chosen.is_empty() {
         return none_failed(&all, &reader, display, output);
+    }
+    if args.recipients {
+        return recipients::show(&chosen, &reader, display, output);
     }
     let mut failed = false;
     for (index, run) in chosen.iter().enumerate() {

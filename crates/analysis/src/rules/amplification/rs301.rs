@@ -1,6 +1,6 @@
 //! RS301: sends that no log shows.
 
-use crate::rules::{Found, Rule, Subject};
+use crate::rules::{Check, Found, Rule, Subject};
 use crate::words;
 
 pub(super) const RULE: Rule = Rule {
@@ -11,7 +11,7 @@ pub(super) const RULE: Rule = Rule {
     example: "One recorded attempt of oh-my-pi stands for 12 requests.",
     instead: "Log every send where it is made, or let one layer alone retry.",
     source: "https://sre.google/sre-book/handling-overload/",
-    check,
+    check: Check::Run(check),
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {

@@ -3,7 +3,7 @@
 use retryscope_policy::{Acts, LayerPolicy, Nesting};
 
 use crate::infer::kind_of;
-use crate::rules::{Found, Rule, Subject};
+use crate::rules::{Check, Found, Rule, Subject};
 use crate::words;
 
 pub(super) const RULE: Rule = Rule {
@@ -14,7 +14,7 @@ pub(super) const RULE: Rule = Rule {
     example: "11 attempts of the session loop, 2 of the stream, 6 of the transport: 132 requests.",
     instead: "Let one layer own retries, and set the other to none.",
     source: "https://sre.google/sre-book/addressing-cascading-failures/",
-    check,
+    check: Check::Run(check),
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {
@@ -44,15 +44,39 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
                 layers.len(),
                 words::list(&names),
             );
-            let settings: Vec<&str> =
-                layers.iter().filter_map(|(layer, _)| layer.setting.as_deref()).collect();
-            let fix = match settings.as_slice() {
-                [] => None,
-                [one] => Some(format!("lower {one}; the other layers have no setting")),
-                all => Some(format!("let one layer retry: set one of {} to 0", all.join(", "))),
-            };
-            return vec![Found::violation(message, vec![attempt.origin]).fix(fix)];
+            let found = Found::violation(message, vec![attempt.origin]);
+            return vec![found.fix(Some(owners(&layers)))];
         }
     }
     Vec::new()
+}
+
+/// Says for each layer what would make it the only one that retries, as far as settings can.
+fn owners(layers: &[(&LayerPolicy, u64)]) -> String {
+    let switch_off = |layer: &LayerPolicy| match (&layer.setting, &layer.switch) {
+        (Some(setting), _) => Some(format!("{setting} = 0")),
+        (None, Some(switch)) => Some(format!("{} = false", switch.setting)),
+        (None, None) => None,
+    };
+    let (mut ways, mut fixed) = (Vec::new(), Vec::new());
+    for (owner, _) in layers {
+        let others = layers.iter().map(|(layer, _)| *layer).filter(|layer| layer.name != owner.name);
+        match others.map(|layer| switch_off(layer).ok_or(layer)).collect::<Result<Vec<String>, _>>() {
+            Ok(settings) => ways.push(format!("the {} ({})", owner.name, words::list(&settings))),
+            Err(layer) => fixed.push(layer.name.as_str()),
+        }
+    }
+    fixed.sort_unstable();
+    fixed.dedup();
+    match ways.as_slice() {
+        [] => {
+            let set: Vec<String> = layers.iter().filter_map(|(layer, _)| layer.setting.clone()).collect();
+            let cut = if set.is_empty() { String::new() } else { format!("lower {}; ", words::list(&set)) };
+            format!(
+                "{cut}no setting leaves one layer alone: the {} cannot be switched off",
+                fixed.join(" and the ")
+            )
+        }
+        ways => format!("let one layer alone retry: {}", ways.join(" or ")),
+    }
 }

@@ -1,27 +1,30 @@
 //! RS304: more was sent than was said.
 
-use retryscope_events::Candidate;
+use retryscope_events::{AttemptKind, Candidate};
 use retryscope_policy::{Acts, LayerPolicy};
 use retryscope_record::Origin;
 
+use crate::count::Bound;
+use crate::explain::describe;
 use crate::infer::kind_of;
-use crate::rules::{Found, Rule, Subject};
+use crate::rules::{Check, Found, Rule, Subject};
 use crate::run::LogicalRequest;
 use crate::words;
 
 pub(super) const RULE: Rule = Rule {
     code: "RS304",
     name: "more attempts than declared or configured",
-    what: "One answer cost more requests than the agent announced, or than its setting allows.",
+    what: "One answer cost more requests than the agent announced, than its setting allows, or than the policy it is held to allows.",
     why: "A limit that does not bound what is sent is no limit, and a setting that does nothing misleads whoever set it.",
     example: "Retries are switched off in the settings, and 12 requests are sent.",
     instead: "Count at the place that sends, over all layers.",
     source: "https://sre.google/sre-book/addressing-cascading-failures/",
-    check,
+    check: Check::Run(check),
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {
-    for (_, request) in subject.requests() {
+    let mut hidden = None;
+    for (turn, request) in subject.requests() {
         for (sent, declared, origin) in by_candidate(request) {
             // Agents count with or without the first one.
             if let Some(declared) = declared.filter(|declared| sent > declared + 1) {
@@ -31,11 +34,22 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
                 return vec![Found::violation(message, vec![origin])];
             }
         }
+        let announced = request.attempts.iter().filter_map(|a| a.max_attempts).max();
+        let is_open = !turn.counts.upstream_requests.bound.is_exact();
+        if let Some(most) = announced.filter(|_| is_open) {
+            hidden.get_or_insert((most, request.origin));
+        }
+        if let Some(found) = over_policy(subject, request) {
+            return vec![found];
+        }
         if let Some(found) = unbounded_setting(subject, request) {
             return vec![found];
         }
     }
-    Vec::new()
+    let Some((most, origin)) = hidden else { return Vec::new() };
+    let message =
+        format!("the agent announced at most {most} attempts; whether more were sent is not visible");
+    vec![Found::unknown(message, vec![origin])]
 }
 
 /// A setting was made, and layers below it that have none go on after the error that was met.
@@ -70,6 +84,30 @@ fn unbounded_setting(subject: &Subject<'_>, request: &LogicalRequest) -> Option<
         if names.len() == 1 { "has no setting" } else { "have no setting" },
     );
     Some(Found::violation(message, vec![attempt.origin]))
+}
+
+/// More attempts at one candidate than one's own policy allows after the error that was met first.
+fn over_policy(subject: &Subject<'_>, request: &LogicalRequest) -> Option<Found> {
+    let mut at = 0;
+    while at < request.attempts.len() {
+        let first = &request.attempts[at];
+        let again = request.attempts[at + 1..].iter().take_while(|a| a.kind == AttemptKind::Retry);
+        let attempts = &request.attempts[at..=at + again.count()];
+        let sent: u64 = attempts.iter().map(|attempt| attempt.sends.min).sum();
+        let failure = first.failure.as_ref();
+        if let Some(limits) = failure.and_then(|failure| subject.limits(&first.candidate, failure))
+            && sent > limits.attempts
+        {
+            let message = format!(
+                "the policy allows {} after {}, and there were at least {sent}",
+                words::counted(Bound::exact(limits.attempts), "attempt", "attempts"),
+                failure.map(describe).unwrap_or_default()
+            );
+            return Some(Found::violation(message, vec![first.origin]));
+        }
+        at += attempts.len();
+    }
+    None
 }
 
 /// Returns per candidate: attempts that came with such an announcement, the most attempts it announced, where it was

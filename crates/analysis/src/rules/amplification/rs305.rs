@@ -3,7 +3,8 @@
 use retryscope_events::Source;
 use retryscope_taxonomy::{Class, Reason};
 
-use crate::rules::{Found, Rule, Subject};
+use crate::judge::Failure;
+use crate::rules::{Check, Found, Rule, Subject};
 
 pub(super) const RULE: Rule = Rule {
     code: "RS305",
@@ -13,22 +14,19 @@ pub(super) const RULE: Rule = Rule {
     example: "The title of a session is asked for six times during an outage.",
     instead: "Give side work one try, or let it wait until the next success.",
     source: "https://sre.google/sre-book/handling-overload/",
-    check,
+    check: Check::Run(check),
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {
-    let side =
-        subject.run.turns.iter().flat_map(|turn| &turn.requests).filter(|r| r.source == Source::Background);
-    for request in side {
+    let turns = subject.run.turns.iter();
+    let side = turns.flat_map(|turn| turn.requests.iter().map(move |request| (turn, request)));
+    let side = side.filter(|(_, request)| request.source == Source::Background);
+    let mut unknown = Vec::new();
+    for (turn, request) in side {
         let again: Vec<_> = request
             .attempts
             .windows(2)
-            .filter(|pair| {
-                pair[0]
-                    .failure
-                    .as_ref()
-                    .is_some_and(|f| f.class == Class::Throttled || f.reason == Reason::Overloaded)
-            })
+            .filter(|pair| pair[0].failure.as_ref().is_some_and(is_busy))
             .map(|pair| pair[1].origin)
             .collect();
         if !again.is_empty() {
@@ -39,6 +37,15 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
                 again,
             )];
         }
+        let last = request.attempts.last().filter(|a| a.failure.as_ref().is_some_and(is_busy));
+        if let (Some(last), false) = (last, turn.background_counts.upstream_requests.bound.is_exact()) {
+            let message = "side work failed while the provider was overloaded; whether it was sent again is not visible";
+            unknown = vec![Found::unknown(message, vec![last.origin])];
+        }
     }
-    Vec::new()
+    unknown
+}
+
+fn is_busy(failure: &Failure) -> bool {
+    failure.class == Class::Throttled || failure.reason == Reason::Overloaded
 }

@@ -1,6 +1,6 @@
 //! RS307: the provider said when to come back, and nobody did.
 
-use crate::rules::{Found, Rule, Subject};
+use crate::rules::{Check, Found, Rule, Subject};
 use crate::run::RequestOutcome;
 use crate::words;
 
@@ -12,7 +12,7 @@ pub(super) const RULE: Rule = Rule {
     example: "429 with Retry-After: 5 ends the run.",
     instead: "Wait as long as stated, then ask again.",
     source: "https://www.rfc-editor.org/rfc/rfc9110#field.retry-after",
-    check,
+    check: Check::Run(check),
 };
 
 /// Longest stated wait that is worth sitting out, in ms.

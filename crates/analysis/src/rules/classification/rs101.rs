@@ -1,10 +1,14 @@
 //! RS101: a failure that another attempt might have passed ended the request at once.
 
+use std::collections::BTreeMap;
+
 use retryscope_policy::{AboveCap, Shows};
+use retryscope_record::{Origin, RunKey};
 use retryscope_taxonomy::Class;
 
 use crate::explain::describe;
-use crate::rules::{Found, Rule, Subject};
+use crate::judge::Failure;
+use crate::rules::{Check, Fleet, Found, Rule, Subject};
 use crate::run::RequestOutcome;
 
 pub(super) const RULE: Rule = Rule {
@@ -15,7 +19,7 @@ pub(super) const RULE: Rule = Rule {
     example: "A 429 without Retry-After ends the turn after one request, while the message says that a retry limit was exceeded.",
     instead: "Retry transient and throttled errors a few times, with growing and jittered waits.",
     source: "https://sre.google/sre-book/addressing-cascading-failures/",
-    check,
+    check: Check::Both(check, across),
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {
@@ -72,4 +76,42 @@ fn fails_fast_unseen(subject: &Subject<'_>) -> bool {
         policy.layers.iter().any(|layer| layer.retry_after.above_cap == AboveCap::Fail)
             && policy.views.iter().all(|view| view.retry_after == Shows::No)
     })
+}
+
+/// Failures of one agent from which a branch that is never taken is dead.
+const DEAD: usize = 10;
+
+/// An agent that met many such errors in several runs and never retried one: the branch is not there, or never taken.
+fn across(fleet: &Fleet<'_>) -> Vec<(RunKey, Found)> {
+    let mut agents: BTreeMap<&str, (usize, usize, BTreeMap<&RunKey, Origin>)> = BTreeMap::new();
+    for (run, turn, request) in fleet.requests() {
+        let Some(attempt) = request.attempts.iter().find(|a| a.failure.is_some()) else { continue };
+        let passing = |f: &Failure| {
+            f.retryable
+                && matches!(f.class, Class::Transient | Class::Throttled)
+                && f.retry_after_ms.is_none()
+        };
+        if !attempt.failure.as_ref().is_some_and(passing) {
+            continue;
+        }
+        let (retried, dead, runs) = agents.entry(&run.key.agent).or_default();
+        if request.outcome == RequestOutcome::FailedNoRetry && Subject::sent_once(turn, request) {
+            *dead += 1;
+            runs.insert(&run.key, attempt.origin);
+        } else {
+            *retried += 1;
+        }
+    }
+    let dead = agents
+        .into_iter()
+        .filter(|(_, (retried, dead, runs))| *retried == 0 && *dead >= DEAD && runs.len() > 1);
+    dead.filter_map(|(agent, (_, dead, runs))| {
+        let message = format!(
+            "{agent} met {dead} errors that usually pass, in {} runs, and retried none: its retry branch is dead",
+            runs.len()
+        );
+        let (last, _) = runs.last_key_value()?;
+        Some(((*last).clone(), Found::violation(message, runs.values().copied().collect())))
+    })
+    .collect()
 }

@@ -4,7 +4,7 @@ use retryscope_record::Origin;
 use retryscope_taxonomy::{Class, Reason};
 
 use crate::explain::describe;
-use crate::rules::{Found, Rule, Subject};
+use crate::rules::{Check, Found, Rule, Subject};
 use crate::run::Attempt;
 use crate::words;
 
@@ -16,7 +16,7 @@ pub(super) const RULE: Rule = Rule {
     example: "A wrong API key is sent six times; a used-up quota is asked for ten minutes.",
     instead: "Stop at once and say what to fix. One try after a token refresh is fine.",
     source: "https://platform.openai.com/docs/guides/error-codes",
-    check,
+    check: Check::Run(check),
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {
@@ -59,9 +59,15 @@ fn unseen(subject: &Subject<'_>) -> Vec<Found> {
         let failure = last.failure.as_ref().filter(|f| is_hopeless(f.class) && !f.retryable)?;
         request.attempts.iter().any(silent).then_some((failure, last.origin))
     });
-    let Some((failure, origin)) = ended_so else { return Vec::new() };
-    let message =
-        format!("{} ended a request after retries; what led to them is not in this log", describe(failure));
+    if let Some((failure, origin)) = ended_so {
+        let what = describe(failure);
+        let message = format!("{what} ended a request after retries; what led to them is not in this log");
+        return vec![Found::unknown(message, vec![origin])];
+    }
+    let Some((failure, origin)) = subject.unseen(|f| is_hopeless(f.class) && !f.retryable) else {
+        return Vec::new();
+    };
+    let message = format!("{} ended a request; whether it was sent again is not visible", describe(failure));
     vec![Found::unknown(message, vec![origin])]
 }
 

@@ -2,7 +2,7 @@
 
 use retryscope_taxonomy::Class;
 
-use crate::rules::{Found, Rule, Subject};
+use crate::rules::{Check, Found, Rule, Subject};
 use crate::run::RequestOutcome;
 
 pub(super) const RULE: Rule = Rule {
@@ -13,7 +13,7 @@ pub(super) const RULE: Rule = Rule {
     example: "A 418 is sent five times.",
     instead: "Unknown 4xx: none. Unknown 5xx: one, after a wait.",
     source: "https://www.rfc-editor.org/rfc/rfc9110#section-15.5",
-    check,
+    check: Check::Run(check),
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {
@@ -44,6 +44,13 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
                 vec![attempt.origin],
             ));
         }
+    }
+    let odd = |f: &crate::judge::Failure| f.class == Class::Unknown && f.status.is_some_and(|s| s >= 400);
+    if let (true, Some((failure, origin))) = (out.is_empty(), subject.unseen(odd)) {
+        let status = failure.status.unwrap_or_default();
+        let message =
+            format!("an unknown {status} ended a request; whether it was sent again is not visible");
+        out.push(Found::unknown(message, vec![origin]));
     }
     out
 }

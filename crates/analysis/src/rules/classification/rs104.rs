@@ -1,18 +1,20 @@
 //! RS104: the decision followed a number where the words said otherwise.
 
-use retryscope_taxonomy::Class;
+use retryscope_taxonomy::{Class, Reason};
 
-use crate::rules::{Found, Rule, Subject};
+use crate::judge::Failure;
+use crate::rules::{Check, Found, Rule, Subject};
+use crate::run::RequestOutcome;
 
 pub(super) const RULE: Rule = Rule {
     code: "RS104",
     name: "decided by a number where the words say otherwise",
-    what: "A 429 whose body says that the quota is used up was retried as a rate limit; or a refused request was retried although only its text contains a number that looks like a server error.",
+    what: "A 429 whose body says that the quota is used up was retried as a rate limit; a 400 whose text says that the provider is busy was not retried; or a refused request was retried although only its text contains a number that looks like a server error.",
     why: "Providers use one status for different things, and texts contain numbers of all kinds: only code and words together tell.",
     example: "HTTP 400 \"max_tokens must be at most 1500\" is retried six times, because 1500 contains 500.",
     instead: "Decide by error code and type first, by status second, and match numbers in a text only as whole words after `status`.",
     source: "https://github.com/anomalyco/opencode (session/retry.ts)",
-    check,
+    check: Check::Run(check),
 };
 
 /// Numbers that retry lists of agents look for in texts.
@@ -45,5 +47,30 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
             break;
         }
     }
+    if out.is_empty() {
+        out.extend(misread_refusal(subject));
+    }
+    let doubtful = |f: &Failure| f.status == Some(429) && f.class == Class::Exhausted;
+    if let (true, Some((_, origin))) = (out.is_empty(), subject.unseen(doubtful)) {
+        let message =
+            "a 429 that means a used-up quota ended a request; whether it was sent again is not visible";
+        out.push(Found::unknown(message, vec![origin]));
+    }
     out
+}
+
+/// A 400 whose text says that the provider is busy, and that was taken for a refusal.
+fn misread_refusal(subject: &Subject<'_>) -> Option<Found> {
+    subject.requests().filter(|(_, r)| r.outcome == RequestOutcome::FailedNoRetry).find_map(
+        |(turn, request)| {
+            let attempt = request.attempts.last()?;
+            let failure = attempt.failure.as_ref().filter(|f| f.status == Some(400) && f.retryable)?;
+            let busy = failure.reason == Reason::Overloaded || failure.class == Class::Throttled;
+            (busy && Subject::sent_once(turn, request)).then(|| {
+                let message =
+                    "a 400 whose text says that the provider is busy ended the request without a retry";
+                Found::violation(message, vec![attempt.origin])
+            })
+        },
+    )
 }

@@ -2,7 +2,7 @@
 
 use retryscope_taxonomy::Class;
 
-use crate::rules::{Found, Rule, Subject};
+use crate::rules::{Check, Found, Rule, Subject};
 
 pub(super) const RULE: Rule = Rule {
     code: "RS107",
@@ -12,7 +12,7 @@ pub(super) const RULE: Rule = Rule {
     example: "\"prompt is too long: 209001 > 200000\" is answered twice more.",
     instead: "Compact or cut the conversation, then ask once.",
     source: "https://docs.claude.com/en/api/errors",
-    check,
+    check: Check::Run(check),
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {
@@ -26,7 +26,10 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
         .map(|(_, _, next)| next.origin)
         .collect();
     if again.is_empty() {
-        return Vec::new();
+        let hidden = subject.unseen(|failure| failure.class == Class::TooLarge);
+        let message =
+            "a request that was too large failed; whether it was sent again as it was is not visible";
+        return hidden.map(|(_, origin)| Found::unknown(message, vec![origin])).into_iter().collect();
     }
     vec![Found::violation("a request that was too large was sent again as it was", again)]
 }

@@ -1,6 +1,6 @@
 //! RS201: the provider stated a wait, and the next attempt came earlier.
 
-use crate::rules::{Found, Rule, Subject};
+use crate::rules::{Check, Found, Rule, Subject};
 use crate::words;
 
 pub(super) const RULE: Rule = Rule {
@@ -11,7 +11,7 @@ pub(super) const RULE: Rule = Rule {
     example: "The text says \"try again in 59 s\", and three retries follow after 2, 4 and 8 s.",
     instead: "Wait at least as long as stated, plus some jitter; if that is too long for the run, fail at once and say when.",
     source: "https://www.rfc-editor.org/rfc/rfc9110#field.retry-after",
-    check,
+    check: Check::Run(check),
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {

@@ -3,19 +3,19 @@
 use retryscope_events::{AttemptOutcome, DelaySource};
 use retryscope_policy as policy;
 
-use crate::rules::{Found, Rule, Subject};
+use crate::rules::{Check, Found, Rule, Subject};
 use crate::run::RunOutcome;
 use crate::words;
 
 pub(super) const RULE: Rule = Rule {
     code: "RS202",
     name: "long wait slept through",
-    what: "A wait of more than a minute was slept through instead of failing fast or falling back, or a wait far beyond the agent's own back-off went on without a word in its logs.",
+    what: "A stated wait of more than a minute (or of more than one's own policy allows) was slept through instead of failing fast or falling back, or a wait far beyond the agent's own back-off went on without a word in its logs.",
     why: "The person sees a program that hangs; a fallback or an early message would have helped, and a wait of hours or days ends no run well.",
     example: "Retry-After: 120 on a 503: the agent sleeps for two minutes, and nothing says so.",
     instead: "Put a cap on stated waits (60 s is usual for interactive work); above it fail at once with the time to come back, or fall back. Log every wait before it begins.",
     source: "https://github.com/openai/openai-python (honours up to 120 s, above it does not retry)",
-    check,
+    check: Check::Run(check),
 };
 
 /// Longest wait that interactive work sits out, in ms.
@@ -29,13 +29,24 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
             let stated = asked.is_some() || attempt.delay_source == Some(DelaySource::Server);
             let planned =
                 attempt.delay_ms.or(attempt.waited_ms).or(asked.filter(|_| attempt.waited_ms.is_some()));
-            if let Some(wait) = planned.filter(|wait| *wait > CAP && stated) {
+            let own = attempt.failure.as_ref().and_then(|f| subject.limits(&attempt.candidate, f));
+            let cap = own.map_or(CAP, |limits| limits.retry_after_cap_ms);
+            if let Some(wait) = planned.filter(|wait| *wait > cap && stated) {
                 out.push(Found::violation(
                     format!("a stated wait of {} was slept through", words::span(wait)),
                     vec![attempt.origin],
                 ));
                 return out;
             }
+        }
+        let unseen = request.attempts.iter().zip(request.attempts.iter().skip(1)).find(|(failed, _)| {
+            let asked = failed.failure.as_ref().and_then(|f| f.retry_after_ms);
+            asked.is_some_and(|asked| asked > CAP) && failed.delay_ms.or(failed.waited_ms).is_none()
+        });
+        if let Some((failed, _)) = unseen {
+            let message = "a long wait was stated and the request was sent again; how long was waited is not in the log";
+            out.push(Found::unknown(message, vec![failed.origin]));
+            return out;
         }
         // Still waiting at the end, far beyond what the agent's own back-off would be, and no record says why.
         let Some(last) = request.attempts.last().filter(|a| a.outcome == Some(AttemptOutcome::Failed)) else {

@@ -1,6 +1,6 @@
 //! RS203: waits without any randomness.
 
-use crate::rules::{Found, Rule, Subject};
+use crate::rules::{Check, Found, Rule, Subject};
 
 pub(super) const RULE: Rule = Rule {
     code: "RS203",
@@ -10,13 +10,14 @@ pub(super) const RULE: Rule = Rule {
     example: "2000, 4000 and 8000 ms, in every run.",
     instead: "Draw each wait at random between zero and the back-off (full jitter), or at least spread it widely.",
     source: "https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/",
-    check,
+    check: Check::Run(check),
 };
 
 /// Waits that are needed to tell: two may be equal by chance.
 const ENOUGH: usize = 3;
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {
+    let mut few = Vec::new();
     for (_, request) in subject.requests() {
         let planned: Vec<(u64, retryscope_record::Origin)> = request
             .attempts
@@ -26,6 +27,7 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
             .filter(|(delay, _)| *delay > 0)
             .collect();
         if planned.len() < ENOUGH {
+            few.extend(planned.iter().map(|(_, origin)| *origin));
             continue;
         }
         let delays: Vec<u64> = planned.iter().map(|(delay, _)| *delay).collect();
@@ -36,7 +38,11 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
         }
         return vec![Found::pass(format!("{} planned waits show jitter", planned.len()))];
     }
-    Vec::new()
+    if few.is_empty() {
+        return Vec::new();
+    }
+    let message = format!("too few planned waits in a row to tell (n = {}; {ENOUGH} are needed)", few.len());
+    vec![Found::unknown(message, few)]
 }
 
 /// Returns the shape of waits that follow one to the millisecond. A longest wait that comes twice is taken for a cap.

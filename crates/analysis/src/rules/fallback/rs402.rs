@@ -4,7 +4,7 @@ use retryscope_events::{AttemptKind, Candidate};
 use retryscope_taxonomy::{Class, Reason};
 
 use crate::explain::describe;
-use crate::rules::{Found, Rule, Subject};
+use crate::rules::{Check, Found, Rule, Subject};
 
 pub(super) const RULE: Rule = Rule {
     code: "RS402",
@@ -14,7 +14,7 @@ pub(super) const RULE: Rule = Rule {
     example: "An invalid parameter is sent to a second model.",
     instead: "Fall back for overload and rate limits; for a used-up quota or a refused key only to another account or provider.",
     source: "https://docs.litellm.ai/docs/proxy/reliability",
-    check,
+    check: Check::Run(check),
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {

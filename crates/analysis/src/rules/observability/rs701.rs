@@ -1,6 +1,8 @@
 //! RS701: it failed, and nothing says why.
 
-use crate::rules::{Found, Rule, Subject};
+use retryscope_events::AttemptOutcome;
+
+use crate::rules::{Check, Found, Rule, Subject};
 use crate::run::RunOutcome;
 
 pub(super) const RULE: Rule = Rule {
@@ -11,7 +13,7 @@ pub(super) const RULE: Rule = Rule {
     example: "`run.finished` with outcome `failed` and nothing else.",
     instead: "Write the provider's error, with status and code, into the end of the run.",
     source: "https://opentelemetry.io/docs/specs/semconv/general/recording-errors/",
-    check,
+    check: Check::Run(check),
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {
@@ -21,11 +23,21 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
             turn.cause.as_ref().is_some_and(|c| c.failure.message.is_some() || c.failure.status.is_some());
         !said && !known
     });
-    silent
-        .map(|turn| {
-            let evidence = turn.end_origin.into_iter().collect();
-            Found::violation(format!("turn {} failed, and no record says why", turn.number), evidence)
+    let found = silent.map(|turn| {
+        let evidence = turn.end_origin.into_iter().collect();
+        Found::violation(format!("turn {} failed, and no record says why", turn.number), evidence)
+    });
+    // Without its end it may have gone on, and the reason may still have come.
+    let cut = || {
+        let turn = subject.run.turns.last().filter(|turn| turn.outcome == RunOutcome::Interrupted)?;
+        let attempt = turn.requests.last()?.attempts.last()?;
+        let silent = attempt.failure.as_ref().is_none_or(|f| f.message.is_none() && f.status.is_none());
+        (attempt.outcome == Some(AttemptOutcome::Failed) && silent).then(|| {
+            Found::unknown(
+                "an attempt failed without a reason, and the log ends before the turn does",
+                vec![attempt.origin],
+            )
         })
-        .into_iter()
-        .collect()
+    };
+    found.or_else(cut).into_iter().collect()
 }

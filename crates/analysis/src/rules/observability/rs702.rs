@@ -4,7 +4,7 @@ use retryscope_policy::Attempts;
 use retryscope_taxonomy::Class;
 
 use crate::explain::describe;
-use crate::rules::{Found, Rule, Subject};
+use crate::rules::{Check, Found, Rule, Subject};
 use crate::run::RunOutcome;
 
 pub(super) const RULE: Rule = Rule {
@@ -15,7 +15,7 @@ pub(super) const RULE: Rule = Rule {
     example: "Codex CLI's session file of a run that sent 30 requests holds none of them.",
     instead: "Switch on the log that records attempts, where the agent has one.",
     source: "https://opentelemetry.io/docs/specs/semconv/gen-ai/",
-    check,
+    check: Check::Run(check),
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {

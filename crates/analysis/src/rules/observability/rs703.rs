@@ -1,6 +1,6 @@
 //! RS703: what is reported is not what happened.
 
-use crate::rules::{Found, Rule, Subject};
+use crate::rules::{Check, Found, Rule, Subject};
 use crate::run::{RequestOutcome, RunOutcome};
 
 pub(super) const RULE: Rule = Rule {
@@ -11,7 +11,7 @@ pub(super) const RULE: Rule = Rule {
     example: "A subagent dies of an outage, and the run ends with success and exit code 0.",
     instead: "Let the failure of a part show in the result of the whole; name the real number of attempts.",
     source: "https://github.com/anthropics/claude-code/issues",
-    check,
+    check: Check::Run(check),
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {

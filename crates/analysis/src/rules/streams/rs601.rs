@@ -1,6 +1,6 @@
 //! RS601: output was shown, and shown again.
 
-use crate::rules::{Found, Rule, Subject};
+use crate::rules::{Check, Found, Rule, Subject};
 
 pub(super) const RULE: Rule = Rule {
     code: "RS601",
@@ -10,7 +10,7 @@ pub(super) const RULE: Rule = Rule {
     example: "A stream breaks after two sentences; the repeated answer is appended to them.",
     instead: "Take back what was shown, or end the turn.",
     source: "https://docs.claude.com/en/docs/build-with-claude/streaming",
-    check,
+    check: Check::Run(check),
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {

@@ -1,7 +1,7 @@
 //! RS501: done twice what must be done once.
 
 use super::is_repeat;
-use crate::rules::{Found, Rule, Subject};
+use crate::rules::{Check, Found, Rule, Subject};
 use crate::tools::calls;
 
 pub(super) const RULE: Rule = Rule {
@@ -12,7 +12,7 @@ pub(super) const RULE: Rule = Rule {
     example: "`send_mail` times out and is called again.",
     instead: "Execute once, whatever number of attempts is configured; mark an unknown end as uncertain and ask.",
     source: "https://www.rfc-editor.org/rfc/rfc9110#section-9.2.2",
-    check,
+    check: Check::Run(check),
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {

@@ -2,7 +2,7 @@
 
 use retryscope_events::ToolStatus;
 
-use crate::rules::{Found, Rule, Subject};
+use crate::rules::{Check, Found, Rule, Subject};
 use crate::tools::calls;
 
 pub(super) const RULE: Rule = Rule {
@@ -13,7 +13,7 @@ pub(super) const RULE: Rule = Rule {
     example: "`deploy` times out after 60 s and is started a second time.",
     instead: "Mark it `uncertain` and let a person or a check decide.",
     source: "https://docs.aws.amazon.com/wellarchitected/latest/framework/rel_prevent_interaction_failure_idempotent.html",
-    check,
+    check: Check::Run(check),
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {

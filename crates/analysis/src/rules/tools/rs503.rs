@@ -1,6 +1,6 @@
 //! RS503: a denial was worked around.
 
-use crate::rules::{Found, Rule, Subject};
+use crate::rules::{Check, Found, Rule, Subject};
 use crate::tools::What;
 
 pub(super) const RULE: Rule = Rule {
@@ -11,7 +11,7 @@ pub(super) const RULE: Rule = Rule {
     example: "`shell` is denied `npm install`, and `terminal` runs it.",
     instead: "Compare what a call would do (its action key), not how it is written, and treat a denial as final.",
     source: "https://genai.owasp.org/llmrisk/llm062025-excessive-agency/",
-    check,
+    check: Check::Run(check),
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {

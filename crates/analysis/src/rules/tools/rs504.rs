@@ -3,7 +3,8 @@
 use retryscope_events::ToolStatus;
 
 use super::after;
-use crate::rules::{Found, Rule, Subject};
+use crate::rules::{Check, Found, Rule, Subject};
+use crate::run::RunOutcome;
 use crate::tools::What;
 use crate::words;
 
@@ -15,12 +16,23 @@ pub(super) const RULE: Rule = Rule {
     example: "A retry timer fires 8 s after the cancel.",
     instead: "Let a cancel end every wait and every loop.",
     source: "https://docs.rs/tokio-util/latest/tokio_util/sync/struct.CancellationToken.html",
-    check,
+    check: Check::Run(check),
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {
     let Some((cancel, later)) = after(&subject.run.ledger, |e| matches!(e.what, What::Cancelled)) else {
-        return Vec::new();
+        let cancelled = subject.run.turns.iter().filter(|turn| turn.outcome == RunOutcome::Cancelled);
+        let ends: Vec<_> = cancelled.filter_map(|turn| turn.end_origin).collect();
+        let tools = subject.run.ledger.iter().any(|entry| matches!(entry.what, What::Attempt(_)));
+        return match (ends.is_empty(), tools) {
+            (false, true) => {
+                vec![Found::unknown(
+                    "the run was cancelled; what happened after the cancel is not in the log",
+                    ends,
+                )]
+            }
+            _ => Vec::new(),
+        };
     };
     let active: Vec<_> = later
         .iter()

@@ -1,7 +1,7 @@
 //! RS505: the budget said no.
 
 use super::after;
-use crate::rules::{Found, Rule, Subject};
+use crate::rules::{Check, Found, Rule, Subject};
 use crate::tools::What;
 
 pub(super) const RULE: Rule = Rule {
@@ -12,7 +12,7 @@ pub(super) const RULE: Rule = Rule {
     example: "`budget.denied`, and two more attempts.",
     instead: "Ask the budget at the one place that retries.",
     source: "https://sre.google/sre-book/handling-overload/",
-    check,
+    check: Check::Run(check),
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {

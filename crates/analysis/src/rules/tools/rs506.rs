@@ -1,7 +1,7 @@
 //! RS506: repeated on condition, without looking.
 
 use super::is_repeat;
-use crate::rules::{Found, Rule, Subject};
+use crate::rules::{Check, Found, Rule, Subject};
 use crate::tools::calls;
 
 pub(super) const RULE: Rule = Rule {
@@ -12,7 +12,7 @@ pub(super) const RULE: Rule = Rule {
     example: "`create_branch` is repeated without looking whether the branch exists.",
     instead: "Run the check, record its result, and repeat only if it says so.",
     source: "https://www.rfc-editor.org/rfc/rfc9110#section-13",
-    check,
+    check: Check::Run(check),
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {

@@ -1,7 +1,7 @@
 //! RS507: repeated without asking.
 
 use super::is_repeat;
-use crate::rules::{Found, Rule, Subject};
+use crate::rules::{Check, Found, Rule, Subject};
 use crate::tools::calls;
 
 pub(super) const RULE: Rule = Rule {
@@ -12,7 +12,7 @@ pub(super) const RULE: Rule = Rule {
     example: "`replay_policy` is `ask`, and attempt 2 has `approved: false`.",
     instead: "Stop and ask before the repeat.",
     source: "https://genai.owasp.org/llmrisk/llm062025-excessive-agency/",
-    check,
+    check: Check::Run(check),
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {

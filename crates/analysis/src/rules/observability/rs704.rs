@@ -1,0 +1,64 @@
+//! RS704: an error that cannot be looked into.
+
+use retryscope_taxonomy::Reason;
+
+use crate::rules::{Check, Found, Rule, Subject};
+use crate::run::{RunOutcome, Turn};
+use crate::words;
+
+pub(super) const RULE: Rule = Rule {
+    code: "RS704",
+    name: "final error lacks what is needed to look into it",
+    what: "A turn failed, and the records of its final error do not name the model, or the status of an answer that did come, or the provider's request id although the log holds ids of other requests.",
+    why: "Support asks for the request id, an operator for the model, a script for the status: without them the failure can only be described.",
+    example: "\"API error\" without a status, on a run with three models.",
+    instead: "Write model, number of the attempt, status, code and request id into the final error.",
+    source: "https://platform.openai.com/docs/api-reference/debugging-requests",
+    check: Check::Run(check),
+};
+
+fn check(subject: &Subject<'_>) -> Vec<Found> {
+    let ids = subject.run.turns.iter().flat_map(|turn| &turn.requests).flat_map(|request| &request.attempts);
+    let has_ids = ids.filter_map(|a| a.failure.as_ref()).any(|failure| failure.upstream_request_id.is_some());
+    let mut passed = false;
+    let mut unknown = Vec::new();
+    for turn in subject.run.turns.iter().filter(|turn| turn.outcome == RunOutcome::Failed) {
+        let Some(missing) = missing(turn, has_ids) else {
+            unknown.extend(turn.end_origin);
+            continue;
+        };
+        if missing.is_empty() {
+            passed = true;
+            continue;
+        }
+        let evidence = turn.cause.iter().flat_map(|cause| cause.evidence.clone()).collect();
+        let message =
+            format!("the final error of turn {} does not name {}", turn.number, words::list(&missing));
+        return vec![Found::violation(message, evidence)];
+    }
+    match (unknown.is_empty(), passed) {
+        (false, _) => vec![Found::unknown("which error ended a turn is not in the log", unknown)],
+        (true, true) => vec![Found::pass("the final error names what is needed to look into it")],
+        (true, false) => Vec::new(),
+    }
+}
+
+/// Returns what the final error lacks; `None` where it is not known what ended the turn (RS701 looks at that).
+fn missing(turn: &Turn, has_ids: bool) -> Option<Vec<String>> {
+    let cause = turn.cause.as_ref()?;
+    let failure = &cause.failure;
+    let answered = turn
+        .requests
+        .iter()
+        .flat_map(|request| &request.attempts)
+        .filter(|attempt| attempt.failure.as_ref() == Some(failure))
+        .any(|attempt| attempt.reached == Some(true) && attempt.output_started != Some(true));
+    // A stream that broke off had begun with a good status.
+    let answered = answered && !matches!(failure.reason, Reason::StreamCut | Reason::IdleTimeout);
+    let lacks = [
+        (cause.candidate.model.is_none(), "the model"),
+        (failure.status.is_none() && answered, "the status"),
+        (failure.upstream_request_id.is_none() && has_ids, "the request id"),
+    ];
+    Some(lacks.into_iter().filter(|(lacks, _)| *lacks).map(|(_, what)| what.to_owned()).collect())
+}
