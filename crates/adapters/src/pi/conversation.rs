@@ -358,10 +358,13 @@ impl Conversation {
         }
     }
 
-    /// The open request was given up because something else began.
+    /// The open request was given up before something else began, hours ago perhaps: when its last attempt ended.
     fn give_up(&mut self, say: &mut Say<'_>) {
         if self.open.as_ref().is_some_and(Open::failed) {
+            let now = say.at;
+            say.at = self.before.or(now);
             self.fail_turn(say);
+            say.at = now;
         }
         self.open = None;
     }

@@ -238,6 +238,22 @@ mod tests {
     }
 
     #[test]
+    fn a_prompt_hours_later_does_not_make_the_failure_longer() {
+        let failed = assistant(1_767_312_001_100, r#""stopReason":"error","errorMessage":"503: {}""#);
+        let later = r#"{"type":"message","id":"v","timestamp":"2026-01-02T04:00:00.000Z","message":{"role":"user","timestamp":1767326400000}}"#;
+        let said = read(Profile::OpenClaw, &[HEADER, USER, &failed, later]);
+        let ended: Vec<_> = said
+            .items
+            .iter()
+            .filter_map(|(_, item)| match item {
+                Item::Mark { at, mark: Mark::TurnEnded { .. }, .. } => at.map(|at| at.to_rfc3339()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(ended, ["2026-01-02T00:00:02+00:00"]);
+    }
+
+    #[test]
     fn an_announced_repeat_that_never_came_leaves_the_turn_open() {
         let failed =
             assistant(1_767_312_001_100, r#""stopReason":"error","errorMessage":"503: {}","durationMs":5"#);

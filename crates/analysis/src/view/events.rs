@@ -149,7 +149,8 @@ impl ViewOfRun {
         }
         attempt.outcome = body.outcome.or(attempt.outcome);
         attempt.ended_at = body.ended_at.or(attempt.ended_at);
-        if body.outcome.is_some() && known.is_some() {
+        // The record of an attempt that is over was written when it was over.
+        if body.outcome.is_some() && (known.is_some() || body.started_at.is_some()) {
             attempt.ended_at = attempt.ended_at.or(event.ts);
         }
         attempt.output_started = body.output_started.or(attempt.output_started);
