@@ -63,8 +63,14 @@ fn properties(into: &mut Map<String, Value>, fields: &[Field]) {
 
 /// Returns the schema of a field's type.
 pub(crate) fn of_kind(field: &Field) -> Value {
-    if let Some(words) = words_of(field.kind) {
-        return json!({"enum": words});
+    match field.kind {
+        // Writers in languages without such an enum write the JSON booleans.
+        "Sent" => return json!({"enum": ["true", "false", "unknown", true, false]}),
+        kind => {
+            if let Some(words) = words_of(kind) {
+                return json!({"enum": words});
+            }
+        }
     }
     match field.kind {
         "String" if field.name == "message" => json!({"type": "string", "maxLength": 2048}),

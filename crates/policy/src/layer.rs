@@ -138,6 +138,9 @@ pub struct LayerPolicy {
     /// Failures it does not retry; a more precise word wins over `retries_on`.
     #[serde(default)]
     pub stops_on: Vec<String>,
+    /// Statuses it retries on purpose with some providers, although `stops_on` holds with the others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retries_with: Vec<RetriesWith>,
     /// What the words cannot say.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
@@ -183,10 +186,25 @@ impl LayerPolicy {
         }
     }
 
+    /// Whether it retries a status on purpose with this provider.
+    pub fn lists(&self, provider: &str, status: u16) -> bool {
+        self.retries_with.iter().any(|with| with.status == status && provider.starts_with(&with.provider))
+    }
+
     /// Whether it only repeats requests that never reached a provider.
     pub fn is_connection_only(&self) -> bool {
         !self.only_on.is_empty() && self.only_on.iter().all(|word| word == "connection")
     }
+}
+
+/// A status that is retried on purpose with some providers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RetriesWith {
+    /// Beginning of the provider's id, as the agent knows it.
+    pub provider: String,
+    /// The HTTP status.
+    pub status: u16,
 }
 
 /// A setting that turns a layer on or off.

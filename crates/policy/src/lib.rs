@@ -27,8 +27,8 @@ pub use bound::Bound;
 pub use data::{DataError, all, by_agent, find, known_agents};
 pub use failure::Failure;
 pub use layer::{
-    AboveCap, Acts, Jitter, JitterKind, Layer, LayerPolicy, Nesting, OpenRetries, Raise, Retries, RetryAfter,
-    Switch, Treatment,
+    AboveCap, Acts, Jitter, JitterKind, Layer, LayerPolicy, Nesting, OpenRetries, Raise, Retries,
+    RetriesWith, RetryAfter, Switch, Treatment,
 };
 pub use model::{
     Api, Attempts, Background, Conflict, Evidence, Fact, Fallback, Kind, Policy, Setting, Shows, View,

@@ -5,7 +5,7 @@ use retryscope_taxonomy::{Class, Reason};
 
 use crate::explain::describe;
 use crate::rules::{Check, Found, Rule, Subject};
-use crate::run::Attempt;
+use crate::run::{Attempt, LogicalRequest};
 use crate::words;
 
 pub(super) const RULE: Rule = Rule {
@@ -29,12 +29,7 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
         if !hopeless || !failed.changed.is_empty() || !next.changed.is_empty() || failure.retryable {
             continue;
         }
-        // Some providers answer 404 while a model is being loaded; whose policy names it knows that.
-        let listed = failure.status == Some(404)
-            && subject
-                .policy
-                .is_some_and(|p| p.layers.iter().any(|l| l.retries_on.iter().any(|word| word == "404")));
-        if listed {
+        if is_listed(subject, request, failed) {
             continue;
         }
         let refresh = failure.reason == Reason::ExpiredToken
@@ -69,6 +64,19 @@ fn unseen(subject: &Subject<'_>) -> Vec<Found> {
     };
     let message = format!("{} ended a request; whether it was sent again is not visible", describe(failure));
     vec![Found::unknown(message, vec![origin])]
+}
+
+/// Whether the agent's policy, or one's own, retries this on purpose: some providers answer 404 while a model is being
+/// loaded, and whose policy names it knows that. The status may stand only with the last attempt; all failed the same way.
+fn is_listed(subject: &Subject<'_>, request: &LogicalRequest, failed: &Attempt) -> bool {
+    let Some(failure) = &failed.failure else { return false };
+    if subject.limits(&failed.candidate, failure).is_some_and(|limits| limits.attempts > 1) {
+        return true;
+    }
+    let provider = failed.candidate.provider.as_deref().unwrap_or_default();
+    let told = || request.attempts.iter().rev().find_map(|attempt| attempt.failure.as_ref()?.status);
+    let Some(status) = failure.status.or_else(told) else { return false };
+    subject.policy.is_some_and(|policy| policy.layers.iter().any(|layer| layer.lists(provider, status)))
 }
 
 fn is_hopeless(class: Class) -> bool {
