@@ -240,6 +240,11 @@ def alert_groups():
               f"one request of {a} became more than {STORM_ATTEMPTS} requests to {p}",
               "Layers of retries multiply (SDK x transport x agent). Next: retryscope replay RUN names the layers and the "
               "setting that takes one away.", "0m", "30m"),
+        alert("DataSentOutsidePolicy", "page", "platform",
+              'sum by (agent) (agent_rule:retryscope_audit_findings:increase10m{rule="RS401"}) > 0.5',
+              "{{ $labels.agent }} sent data to a recipient that its policy does not allow",
+              "A policy with a list of recipients is set, and requests of a run went elsewhere (audit rule RS401). Next: "
+              "retryscope audit --select RS401, then retryscope replay RUN --recipients.", "0m", "1h"),
         alert("UnsafeToolReplay", "page", "platform",
               'sum by (agent) (agent_rule:retryscope_audit_findings:increase10m{rule=~"RS50[1-7]"}) > 0.5',
               "{{ $labels.agent }} executed a tool again that it must not have",
