@@ -9,5 +9,6 @@ mod e2e {
     mod cli;
     mod export;
     mod golden;
+    mod report;
     mod support;
 }

@@ -3,11 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use hdrhistogram::Histogram;
-use retryscope_events::Source;
-
 use crate::count::Counts;
 use crate::run::Run;
+use crate::waits::Waits;
 
 /// What to group by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,8 +23,8 @@ pub enum By {
 /// The sum of one group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
-    /// Its name; `unknown` where the logs do not say.
-    pub name: String,
+    /// Its names, one for each thing grouped by; `unknown` where the logs do not say.
+    pub keys: Vec<String>,
     /// Runs in it.
     pub runs: usize,
     /// Runs with a failed turn.
@@ -41,56 +39,20 @@ pub struct Group {
     pub background_counts: Counts,
     /// Waiting between attempts, in ms; `None` where no log tells any.
     pub waiting_ms: Option<u64>,
+    /// Waiting, and the duration of failed attempts, in ms; `None` where no log tells any.
+    pub lost_ms: Option<u64>,
     /// How long single waits were.
     pub waits: Waits,
 }
 
-/// Longest wait that is told apart, in ms: a day.
-const LONGEST: u64 = 86_400_000;
-
-/// The lengths of waits between attempts: real ones where times tell them, else planned ones. Kept to two digits.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Waits(Option<Histogram<u64>>);
-
-impl Waits {
-    fn new() -> Self {
-        // Fails only for bounds that make no sense.
-        Self(Histogram::new_with_bounds(1, LONGEST, 2).ok())
-    }
-
-    fn add(&mut self, run: &Run) {
-        let Some(histogram) = &mut self.0 else { return };
-        let foreground =
-            run.turns.iter().flat_map(|t| &t.requests).filter(|r| r.source == Source::Foreground);
-        for request in foreground {
-            for (index, attempt) in request.attempts.iter().enumerate() {
-                // A plan that no attempt followed may have been cut short.
-                let planned = attempt.delay_ms.filter(|_| index + 1 < request.attempts.len());
-                if let Some(wait) = attempt.waited_ms.or(planned) {
-                    histogram.saturating_record(wait);
-                }
-            }
-        }
-    }
-
-    /// Returns how many waits there are.
-    pub fn count(&self) -> u64 {
-        self.0.as_ref().map_or(0, Histogram::len)
-    }
-
-    /// Returns the wait in ms that this share of the waits does not exceed (`0.0..=1.0`); `None` without waits.
-    pub fn at(&self, share: f64) -> Option<u64> {
-        self.0.as_ref().filter(|h| !h.is_empty()).map(|h| h.value_at_quantile(share))
-    }
-}
-
-/// Returns the groups, by name.
-pub fn grouped<'a>(runs: impl IntoIterator<Item = &'a Run>, by: By) -> Vec<Group> {
-    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+/// Returns the groups, those that lost the most time first. Each run is in one.
+pub fn grouped<'a>(runs: impl IntoIterator<Item = &'a Run>, by: &[By]) -> Vec<Group> {
+    let mut groups: BTreeMap<Vec<String>, Group> = BTreeMap::new();
     for run in runs {
-        let name = name_of(run, by).unwrap_or_else(|| "unknown".to_owned());
-        let group = groups.entry(name.clone()).or_insert_with(|| Group {
-            name,
+        let keys: Vec<String> =
+            by.iter().map(|by| name_of(run, *by).unwrap_or_else(|| "unknown".to_owned())).collect();
+        let group = groups.entry(keys.clone()).or_insert_with(|| Group {
+            keys,
             runs: 0,
             failed: 0,
             not_countable: 0,
@@ -98,7 +60,8 @@ pub fn grouped<'a>(runs: impl IntoIterator<Item = &'a Run>, by: By) -> Vec<Group
             countable: Counts::ZERO,
             background_counts: Counts::ZERO,
             waiting_ms: None,
-            waits: Waits::new(),
+            lost_ms: None,
+            waits: Waits::default(),
         });
         group.runs += 1;
         group.failed += usize::from(run.failed_turns() > 0);
@@ -113,11 +76,18 @@ pub fn grouped<'a>(runs: impl IntoIterator<Item = &'a Run>, by: By) -> Vec<Group
         if let Some(waiting) = run.time.waiting_ms {
             *group.waiting_ms.get_or_insert(0) += waiting;
         }
+        if let Some(lost) = run.time.lost_ms {
+            *group.lost_ms.get_or_insert(0) += lost;
+        }
     }
-    groups.into_values().collect()
+    let mut groups: Vec<Group> = groups.into_values().collect();
+    if !by.contains(&By::Day) {
+        groups.sort_by_key(|group| std::cmp::Reverse((group.lost_ms, group.counts.retries.bound.min)));
+    }
+    groups
 }
 
-fn name_of(run: &Run, by: By) -> Option<String> {
+pub(crate) fn name_of(run: &Run, by: By) -> Option<String> {
     let first =
         || run.turns.iter().flat_map(|t| &t.requests).flat_map(|r| &r.attempts).map(|a| &a.candidate).next();
     match by {
@@ -125,22 +95,5 @@ fn name_of(run: &Run, by: By) -> Option<String> {
         By::Provider => run.facts.provider.clone().or_else(|| first()?.provider.clone()),
         By::Model => first().and_then(|c| c.model.clone()).or_else(|| run.facts.model.clone()),
         By::Day => run.started_at.map(|at| at.format("%Y-%m-%d").to_string()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantiles_are_waits_that_happened() {
-        let mut waits = Waits::new();
-        assert_eq!((waits.count(), waits.at(0.5)), (0, None));
-        for wait in [100, 200, 400, 100_000] {
-            waits.0.as_mut().unwrap().saturating_record(wait);
-        }
-        let near = |got: Option<u64>, want: u64| got.is_some_and(|got| got.abs_diff(want) * 100 <= want);
-        assert!(near(waits.at(0.5), 200), "{:?}", waits.at(0.5));
-        assert!(near(waits.at(1.0), 100_000), "{:?}", waits.at(1.0));
     }
 }

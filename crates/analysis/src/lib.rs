@@ -6,7 +6,9 @@
 
 mod budget;
 mod cause;
+mod compare;
 mod count;
+mod digest;
 mod engine;
 mod explain;
 mod grouped;
@@ -21,13 +23,16 @@ mod run;
 pub mod tools;
 mod totals;
 mod view;
+mod waits;
 pub mod words;
 
 pub use budget::{Budget, BudgetPolicy, BudgetState, Scope, WINDOWS};
+pub use compare::{Comparison, compare};
 pub use count::{Bound, Count, Counts, Evidence};
+pub use digest::{Digest, Moves, Spent, Wave, digest};
 pub use engine::{AsOf, Engine, Forgotten, SavedView, SourceState};
 pub use explain::{Explanation, Remedy, explain, in_short, summarize};
-pub use grouped::{By, Group, Waits, grouped};
+pub use grouped::{By, Group, grouped};
 pub use judge::Failure;
 pub use overview::{Exhausted, Overview, overview};
 pub use recipients::{Recipient, recipients};
@@ -38,3 +43,4 @@ pub use totals::{
     ATTEMPT_BUCKETS, Aliases, DEFAULT_MAX_SERIES, DELAY_BUCKETS, Histogram, LATE_AFTER, Labels, Metric,
     Series, Totals,
 };
+pub use waits::Waits;

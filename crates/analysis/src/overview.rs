@@ -54,7 +54,7 @@ pub struct Exhausted {
 }
 
 /// Sums over runs.
-pub fn overview(runs: &[Run], now: DateTime<Utc>) -> Overview {
+pub fn overview(runs: &[&Run], now: DateTime<Utc>) -> Overview {
     let mut killed: BTreeMap<String, usize> = BTreeMap::new();
     let mut settings: BTreeMap<(String, String), (usize, u64)> = BTreeMap::new();
     let mut exhausted: BTreeMap<(String, String), Exhausted> = BTreeMap::new();

@@ -76,9 +76,12 @@ pub fn runs_entry(of: &Run, summary: &str, path_of: PathOf<'_>) -> Value {
 }
 
 /// Returns one entry of `report --format json`.
-pub fn group(of: &Group) -> Value {
+pub fn group(of: &Group, by: &[&str]) -> Value {
+    let keys: Map<String, Value> =
+        by.iter().zip(&of.keys).map(|(by, key)| ((*by).to_owned(), json!(key))).collect();
     json!({
-        "name": of.name,
+        "name": of.keys.join(" "),
+        "keys": keys,
         "runs": of.runs,
         "failed_runs": of.failed,
         "not_countable_runs": of.not_countable,
@@ -87,6 +90,7 @@ pub fn group(of: &Group) -> Value {
         "amplification": ratio(of.countable.amplification()),
         "retry_ratio": ratio(of.countable.retry_ratio()),
         "waiting_ms": of.waiting_ms,
+        "lost_ms": of.lost_ms,
         "waits": {"n": of.waits.count(), "p50_ms": of.waits.at(0.5), "p95_ms": of.waits.at(0.95)},
     })
 }

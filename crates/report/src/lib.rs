@@ -1,6 +1,7 @@
 //! Runs and totals to text, tables and JSON; no decisions, no counting of its own.
 
 pub mod audit;
+pub mod blocks;
 mod exposition;
 pub mod gauges;
 pub mod json;
@@ -8,6 +9,7 @@ pub mod metrics;
 pub mod openmetrics;
 mod page;
 pub mod recipients;
+pub mod summary;
 pub mod text;
 pub mod words;
 

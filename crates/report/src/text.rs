@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Local, TimeDelta, Utc};
 use retryscope_analysis::{
-    Attempt, Bound, Explanation, Group, LogicalRequest, Overview, Run, RunOutcome, Turn, in_short, words,
+    Attempt, Bound, Explanation, LogicalRequest, Overview, Run, RunOutcome, Turn, in_short, words,
 };
 use retryscope_events::{AttemptKind, AttemptOutcome, Candidate, Source};
 
@@ -290,48 +290,6 @@ pub fn runs(runs: &[&Run], width: usize) -> String {
         })
         .collect();
     page.table(&["started", "agent", "run", "outcome", "requests", "what happened"], &rows, &[], 0);
-    page.finish()
-}
-
-/// Returns a table of groups of runs, named by `by`; p50 and p95 are of single waits.
-pub fn grouped(groups: &[Group], by: &str, width: usize) -> String {
-    let mut page = Page::new(width);
-    // Columns are narrow.
-    let short =
-        |text: String| text.replace("at least ", "≥").replace(" to ", "-").replace("not visible", "?");
-    let wait = |of: &Group, share| of.waits.at(share).map_or_else(|| "-".to_owned(), words::span);
-    let rows: Vec<Vec<String>> = groups
-        .iter()
-        .map(|of| {
-            vec![
-                of.name.clone(),
-                of.runs.to_string(),
-                of.failed.to_string(),
-                short(words::count(&of.counts.logical_requests)),
-                short(words::count(&of.counts.upstream_requests)),
-                of.countable.amplification().map_or_else(|| "?".to_owned(), |f| short(words::factor(f))),
-                short(words::count(&of.counts.retries)),
-                of.countable.retry_ratio().map_or_else(|| "?".to_owned(), |r| short(words::percent(r))),
-                of.waiting_ms.map_or_else(|| "?".to_owned(), words::span),
-                wait(of, 0.5),
-                wait(of, 0.95),
-            ]
-        })
-        .collect();
-    let header =
-        [by, "runs", "failed", "asked", "sent", "factor", "retries", "ratio", "waiting", "p50", "p95"];
-    page.table(&header, &rows, &[1, 2], 0);
-    let hidden: usize = groups.iter().map(|of| of.not_countable).sum();
-    if hidden > 0 {
-        page.space();
-        page.line(&format!(
-            "{} not countable: their logs are cut or do not show retries; sums hold what is visible of them, ratios only the others",
-            match hidden {
-                1 => "1 run is".to_owned(),
-                n => format!("{n} runs are"),
-            }
-        ));
-    }
     page.finish()
 }
 

@@ -64,8 +64,10 @@ pub(crate) enum Format {
     Junit,
     /// Counters with the times of the events, for promtool (export only)
     Openmetrics,
-    /// One line an attempt (export only)
+    /// A table: one line an attempt (export) or a group (report)
     Csv,
+    /// For a ticket or a wiki (report only)
+    Markdown,
 }
 
 #[derive(Debug, Subcommand)]
@@ -283,19 +285,25 @@ pub(crate) enum TaxonomyCommand {
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
-  retryscope report                           what each agent asked for, and what it sent
-  retryscope report --by provider --since 7d  the providers of a week
-  retryscope report --format prom             the counters that the daemon would show")]
+  retryscope report                             what happened, on one screen
+  retryscope report --since 12h                 last night
+  retryscope report --by day,provider           a table by day and provider
+  retryscope report --compare 0.170.0..0.171.0  before and after a new version
+  retryscope report --format markdown > it.md   for a ticket
+  retryscope report --format prom               the counters that the daemon would show")]
 pub(crate) struct Report {
     /// What to add up; provider and model are those that a run asked first
-    #[arg(long, value_enum, default_value_t = GroupBy::Agent)]
-    pub(crate) by: GroupBy,
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [GroupBy::Provider, GroupBy::Model])]
+    pub(crate) by: Vec<GroupBy>,
     /// Only runs that ended at or after this time (RFC 3339, or 12h, 7d ago)
     #[arg(long, value_name = "TIME")]
     pub(crate) since: Option<String>,
     /// Only runs that started before this time
     #[arg(long, value_name = "TIME")]
     pub(crate) until: Option<String>,
+    /// Two sets of runs beside each other: versions of an agent, providers, models, or times (from A to B, and since B)
+    #[arg(long, value_name = "A..B")]
+    pub(crate) compare: Option<String>,
 }
 
 /// What a report adds up.

@@ -12,6 +12,7 @@ mod replay;
 mod report;
 mod runs;
 mod schema;
+mod sides;
 mod sources;
 
 use crate::args::{Args, Command, Format};
@@ -43,7 +44,7 @@ pub(crate) fn run(args: Args, output: &mut Output) -> anyhow::Result<Exit> {
 fn fits(format: Format, command: Option<&Command>) -> anyhow::Result<()> {
     let other: &[Format] = match command {
         Some(Command::Replay(_)) => &[Format::Brief],
-        Some(Command::Report(_)) => &[Format::Prom],
+        Some(Command::Report(_)) => &[Format::Markdown, Format::Csv, Format::Prom],
         Some(Command::Export(_)) => &[Format::Openmetrics, Format::Csv],
         Some(Command::Audit(_)) => &[Format::Sarif, Format::Junit],
         _ => &[],

@@ -20,7 +20,8 @@ pub(crate) fn run(reading: &Reading, display: Display, output: &mut Output) -> a
     if all.is_empty() {
         return Err(reader.nothing_found());
     }
-    let of = overview(&all, reader.now);
+    let every: Vec<&Run> = all.iter().collect();
+    let of = overview(&every, reader.now);
     let mut failed: Vec<&Run> = all.iter().filter(|run| run.failed_turns() > 0).collect();
     failed.sort_by_key(|run| (std::cmp::Reverse(run.ended_at), run.key.clone()));
     let recent: Vec<(&Run, String)> = failed

@@ -1,12 +1,12 @@
-//! `retryscope report`: totals over all runs.
+//! `retryscope report`: what happened, on one screen; or two sets of runs beside each other.
 
-use retryscope_analysis::{By, Run, Totals, grouped};
-use retryscope_report::{json, metrics, text};
-use serde_json::json;
+use retryscope_analysis::{By, Run, Totals, compare, digest, grouped, overview};
+use retryscope_report::{blocks, metrics, summary};
 
 use crate::args::{Display, Format, GroupBy, Reading, Report};
+use crate::commands::sides::{Sides, sides};
 use crate::context::{Reader, Window};
-use crate::exit::Exit;
+use crate::exit::{Exit, hinted};
 use crate::output::{Output, width};
 
 pub(crate) fn run(
@@ -20,21 +20,80 @@ pub(crate) fn run(
     let window = Window::of(args.since.as_deref(), args.until.as_deref(), reader.now)?;
     let all = reader.runs();
     let chosen: Vec<&Run> = all.iter().filter(|run| window.holds(run)).collect();
-    let (by, name) = match args.by {
-        GroupBy::Agent => (By::Agent, "agent"),
-        GroupBy::Provider => (By::Provider, "provider"),
-        GroupBy::Model => (By::Model, "model"),
-        GroupBy::Day => (By::Day, "day"),
-    };
-    match display.format {
-        Format::Prom => output.text(&metrics::run_text(&Totals::of(chosen, reader.now)))?,
-        Format::Text if all.is_empty() => return Err(reader.nothing_found()),
-        Format::Text if chosen.is_empty() => output.text("no run matches\n")?,
-        Format::Text => output.text(&text::grouped(&grouped(chosen, by), name, width()))?,
-        _ => {
-            let groups: Vec<_> = grouped(chosen, by).iter().map(json::group).collect();
-            output.json(&json!({"schema": "retryscope.report/1", "by": name, "groups": groups}))?;
-        }
+    if display.format == Format::Prom {
+        output.text(&metrics::run_text(&Totals::of(chosen, reader.now)))?;
+        return Ok(reader.exit());
+    }
+    if all.is_empty() {
+        return Err(reader.nothing_found());
+    }
+    if chosen.is_empty() && matches!(display.format, Format::Text | Format::Markdown) {
+        output.text("no run matches\n")?;
+        return Ok(reader.exit());
+    }
+    match &args.compare {
+        Some(range) => compared(&sides(range, &chosen, reader.now)?, display, output)?,
+        None => told(&chosen, &args.by, &reader, display, output)?,
     }
     Ok(reader.exit())
+}
+
+fn told(
+    runs: &[&Run],
+    by: &[GroupBy],
+    reader: &Reader,
+    display: Display,
+    output: &mut Output,
+) -> anyhow::Result<()> {
+    let named: Vec<(By, &'static str)> = by
+        .iter()
+        .map(|by| match by {
+            GroupBy::Agent => (By::Agent, "agent"),
+            GroupBy::Provider => (By::Provider, "provider"),
+            GroupBy::Model => (By::Model, "model"),
+            GroupBy::Day => (By::Day, "day"),
+        })
+        .collect();
+    let (by, names): (Vec<By>, Vec<&'static str>) = named.into_iter().unzip();
+    let groups = grouped(runs.iter().copied(), &by);
+    if display.format == Format::Csv {
+        output.text(&summary::csv(&groups, &names))?;
+        return Ok(());
+    }
+    let of = summary::Summary {
+        runs,
+        overview: &overview(runs, reader.now),
+        digest: &digest(runs),
+        groups: &groups,
+        by: &names,
+        now: reader.now,
+    };
+    match display.format {
+        Format::Text => output.text(&blocks::text(&summary::blocks(&of), width()))?,
+        Format::Markdown => {
+            output.text(&blocks::markdown("Retries of coding agents", &summary::blocks(&of)))?
+        }
+        _ => output.json(&summary::json(&of, &|id| reader.scan.path(id)))?,
+    }
+    Ok(())
+}
+
+fn compared(of: &Sides<'_>, display: Display, output: &mut Output) -> anyhow::Result<()> {
+    let found = compare(&of.before, &of.after);
+    let names = (of.names.0.as_str(), of.names.1.as_str());
+    match display.format {
+        Format::Text => output.text(&blocks::text(&summary::comparison(&found, names), width()))?,
+        Format::Markdown => {
+            let title = format!("{} and {}", names.0, names.1);
+            output.text(&blocks::markdown(&title, &summary::comparison(&found, names)))?;
+        }
+        Format::Csv => {
+            return Err(hinted(
+                "a comparison has no such form",
+                ["its forms are text, json, markdown".to_owned()],
+            ));
+        }
+        _ => output.json(&summary::comparison_json(&found, names))?,
+    }
+    Ok(())
 }
