@@ -10,5 +10,6 @@ mod e2e {
     mod export;
     mod golden;
     mod report;
+    mod share;
     mod support;
 }

@@ -149,3 +149,43 @@ fn reasons_that_are_not_in_the_log_are_not_told() {
     let report = ran(&["report", "--root", file, "--format", "json"]).json();
     assert!(report["groups"][0]["waiting_ms"].is_null(), "no wait is in this log");
 }
+
+#[test]
+fn doctor_says_what_is_there_and_what_is_not() {
+    let page = ran(&["doctor", "--root", "codex"]).stdout;
+    assert!(page.contains("codex 0.171"), "the newest version decides: {page}");
+    assert!(page.contains("exporter = { otlp-http"), "lines to copy: {page}");
+    let json = ran(&["doctor", "--root", "rivumi", "--format", "json"]).json();
+    assert_eq!(json["agents"][0]["agent"], "rivumi");
+    assert_eq!(json["agents"][0]["runs"], 14);
+    assert!(!json["unreadable"].as_array().unwrap().is_empty(), "a torn line is named");
+    let nothing = ran(&["doctor"]);
+    assert_eq!(nothing.code, 0);
+    assert!(nothing.stdout.contains("none of the usual places"), "{}", nothing.stdout);
+}
+
+/// What a package installs: each command has a page, each shell its completions.
+#[test]
+fn pages_and_completions() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("man1");
+    assert_eq!(ran(&["man", "--dir", folder.to_str().unwrap()]).code, 0);
+    let help = ran(&["--help"]).stdout;
+    let commands = help.split("Commands:").nth(1).unwrap().split("Options:").next().unwrap();
+    let names: Vec<&str> = commands
+        .lines()
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    assert!(names.len() > 10, "{names:?}");
+    for name in names {
+        let page = std::fs::read_to_string(folder.join(format!("retryscope-{name}.1"))).unwrap();
+        assert!(page.contains(".SH SYNOPSIS"), "{name}");
+    }
+    assert!(folder.join("retryscoped.1").exists());
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = ran(&["completions", shell]).stdout;
+        assert!(script.contains("replay") && script.contains("share"), "{shell}");
+    }
+}

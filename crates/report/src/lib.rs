@@ -9,6 +9,7 @@ pub mod metrics;
 pub mod openmetrics;
 mod page;
 pub mod recipients;
+pub mod share;
 pub mod summary;
 pub mod text;
 pub mod words;

@@ -86,12 +86,18 @@ pub(crate) enum Command {
     Schema(Schema),
     /// Show which logs were found and what each can show
     Sources,
+    /// Say what was found, what is not visible and how to see it, and what this machine limits
+    Doctor,
     /// Say what kind of failure a provider error is, and what to do
     Classify(Classify),
     /// Show known retry policies, or check one's own policy.toml
     Policy(Policy),
     /// Print the tables of provider errors for other programs
     Taxonomy(Taxonomy),
+    /// Print the completions of a shell
+    Completions(Completions),
+    /// Print the manual page, or write all of them into a folder
+    Man(Man),
     /// Follow logs and export Prometheus metrics (the program retryscoped)
     #[cfg(unix)]
     Daemon(Box<retryscope_daemon::args::Flags>),
@@ -115,6 +121,9 @@ pub(crate) struct Replay {
     /// Show where each statement stands
     #[arg(long)]
     pub(crate) evidence: bool,
+    /// Replace ids, paths, hosts and private names, fit for a bug report
+    #[arg(long)]
+    pub(crate) share: bool,
     /// List who received the content of the run, instead of explaining it
     #[arg(long)]
     pub(crate) recipients: bool,
@@ -240,6 +249,28 @@ pub(crate) struct Classify {
     /// File with one JSON object a line: provider, status, body, message, headers; `-` for standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "provider", "status", "header", "body"])]
     pub(crate) input: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  retryscope completions bash > ~/.local/share/bash-completion/completions/retryscope
+  retryscope completions zsh > ~/.zfunc/_retryscope
+  retryscope completions fish > ~/.config/fish/completions/retryscope.fish")]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  retryscope man | man -l -                 read it
+  retryscope man --dir ~/.local/share/man/man1")]
+pub(crate) struct Man {
+    /// Write the pages of all commands into this folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -4,6 +4,7 @@ mod audit;
 mod classify;
 #[cfg(unix)]
 mod daemon;
+mod doctor;
 mod export;
 mod overview;
 mod policy;
@@ -12,8 +13,10 @@ mod replay;
 mod report;
 mod runs;
 mod schema;
+mod shell;
 mod sides;
 mod sources;
+mod visibility;
 
 use crate::args::{Args, Command, Format};
 use crate::exit::{Exit, hinted};
@@ -36,6 +39,9 @@ pub(crate) fn run(args: Args, output: &mut Output) -> anyhow::Result<Exit> {
         Some(Command::Taxonomy(_)) => classify::export(output),
         #[cfg(unix)]
         Some(Command::Daemon(flags)) => daemon::run(&reading, *flags),
+        Some(Command::Completions(args)) => shell::completions(&args, output),
+        Some(Command::Man(args)) => shell::man(&args, output),
+        Some(Command::Doctor) => doctor::run(&reading, display, output),
         Some(Command::Sources) => sources::run(&reading, display, output),
     }
 }

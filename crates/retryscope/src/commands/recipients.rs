@@ -1,21 +1,22 @@
 //! `retryscope replay --recipients`: who received the content of a run.
 
+use std::path::Path;
+
 use retryscope_analysis::{Recipient, Run, recipients};
+use retryscope_record::SourceId;
 use retryscope_report::recipients as show;
 
 use crate::args::{Display, Format};
-use crate::context::Reader;
-use crate::exit::{Exit, hinted};
+use crate::exit::hinted;
 use crate::output::{Output, width};
 
 /// Lists the recipients of each run.
-pub(crate) fn show(
+pub(crate) fn show<'a>(
     runs: &[&Run],
-    reader: &Reader,
+    path_of: &'a dyn Fn(SourceId) -> &'a Path,
     display: Display,
     output: &mut Output,
-) -> anyhow::Result<Exit> {
-    let path_of = |id| reader.scan.path(id);
+) -> anyhow::Result<()> {
     for (index, run) in runs.iter().enumerate() {
         let received: Vec<Recipient> = recipients(run);
         match display.format {
@@ -25,7 +26,7 @@ pub(crate) fn show(
                 }
                 output.text(&show::text(run, &received, width()))?;
             }
-            Format::Json => output.json(&show::json(run, &received, &path_of))?,
+            Format::Json => output.json(&show::json(run, &received, path_of))?,
             _ => {
                 return Err(hinted(
                     "recipients have no such form",
@@ -34,5 +35,5 @@ pub(crate) fn show(
             }
         }
     }
-    Ok(reader.exit())
+    Ok(())
 }

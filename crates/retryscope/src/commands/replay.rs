@@ -1,8 +1,11 @@
 //! `retryscope replay`: explains one run.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use retryscope_analysis::{Run, RunOutcome, Turn, explain, words};
+use retryscope_record::SourceId;
+use retryscope_report::share::Sharer;
 use retryscope_report::{json, text};
 use serde_json::{Value, json};
 
@@ -24,7 +27,9 @@ pub(crate) fn run(
         Some(path) if is_path(path) => Reader::open_path(reading, PathBuf::from(path))?,
         _ => Reader::open(reading)?,
     };
-    reader.complain();
+    if !args.share {
+        reader.complain();
+    }
     let all = reader.runs();
     if all.is_empty() {
         return Err(reader.nothing_found());
@@ -38,25 +43,49 @@ pub(crate) fn run(
     if chosen.is_empty() {
         return none_failed(&all, &reader, display, output);
     }
+    if !args.share {
+        let path_of = |id| reader.scan.path(id);
+        return show(&Told { chosen, all: &all, path_of: &path_of, reader: &reader }, args, display, output);
+    }
+    // Everything is replaced before anything is written.
+    let sharer = Sharer::new(&all, |provider| retryscope_taxonomy::provider(provider).is_some());
+    let places = chosen.iter().filter_map(|run| all.iter().position(|other| other.key == run.key));
+    let shared: Vec<Run> = all.iter().map(|run| sharer.run(run)).collect();
+    let paths: BTreeMap<SourceId, PathBuf> =
+        reader.scan.sources.iter().map(|(id, source)| (*id, sharer.path(&source.path))).collect();
+    let chosen = places.map(|place| &shared[place]).collect();
+    let path_of = |id| paths.get(&id).map_or(Path::new(""), PathBuf::as_path);
+    show(&Told { chosen, all: &shared, path_of: &path_of, reader: &reader }, args, display, output)
+}
+
+/// Runs to tell of, among all.
+struct Told<'a> {
+    chosen: Vec<&'a Run>,
+    all: &'a [Run],
+    path_of: &'a dyn Fn(SourceId) -> &'a Path,
+    reader: &'a Reader,
+}
+
+fn show(of: &Told<'_>, args: &Replay, display: Display, output: &mut Output) -> anyhow::Result<Exit> {
+    let (chosen, all, path_of, reader) = (&of.chosen, of.all, of.path_of, of.reader);
     if args.recipients {
-        return recipients::show(&chosen, &reader, display, output);
+        return recipients::show(chosen, path_of, display, output).map(|()| reader.exit());
     }
     let mut failed = false;
     for (index, run) in chosen.iter().enumerate() {
         failed |= run.failed_turns() > 0;
         for (n, turn) in turns(run, args)?.into_iter().enumerate() {
-            let told = explain(run, turn, &children(run, &all), reader.now);
-            let path_of = |id| reader.scan.path(id);
+            let told = explain(run, turn, &children(run, all), reader.now);
             match display.format {
                 Format::Text => {
                     if index + n > 0 {
                         output.text("\n")?;
                     }
-                    output.text(&text::replay(run, turn, &told, args.evidence, &path_of, width()))?;
+                    output.text(&text::replay(run, turn, &told, args.evidence, path_of, width()))?;
                 }
                 Format::Json if n > 0 => {}
                 Format::Json => {
-                    if let Some(object) = json::replay(run, &children(run, &all), reader.now, &path_of) {
+                    if let Some(object) = json::replay(run, &children(run, all), reader.now, path_of) {
                         output.json(&object)?;
                     }
                 }

@@ -1,12 +1,10 @@
 //! `retryscope sources`: which logs were found, and what each can show.
 
-use std::collections::BTreeMap;
-
-use retryscope_policy::{Attempts, find};
 use retryscope_report::{Page, words};
 use serde_json::json;
 
 use crate::args::{Display, Format, Reading};
+use crate::commands::visibility;
 use crate::context::Reader;
 use crate::exit::Exit;
 use crate::output::{Output, width};
@@ -37,7 +35,7 @@ pub(crate) fn run(reading: &Reading, display: Display, output: &mut Output) -> a
         page.table(&["agent", "log", "size", "", "file"], &rows, &[2], 0);
         output.text(&page.finish())?;
         let mut page = Page::new(width());
-        visibility(&mut page, &reader);
+        visibility::show(&mut page, &visibility::of(&reader.runs()));
         if reader.scan.is_incomplete() {
             page.space();
         }
@@ -88,37 +86,8 @@ pub(crate) fn run(reading: &Reading, display: Display, output: &mut Output) -> a
     Ok(reader.exit())
 }
 
-/// Says for each agent found what its logs show, and how to see more: lines to copy, as they are.
-fn visibility(page: &mut Page, reader: &Reader) {
-    let mut versions: BTreeMap<String, Option<String>> = BTreeMap::new();
-    for run in reader.runs() {
-        let known = versions.entry(run.key.agent.to_string()).or_default();
-        let version = run.facts.policy_version.clone().or(run.facts.agent_version.clone());
-        *known = known.take().max(version);
-    }
-    for (agent, version) in versions {
-        let Some(policy) = find(&agent, version.as_deref()) else { continue };
-        page.space();
-        page.line(&format!("{} shows", policy.title));
-        for view in &policy.views {
-            let much = match view.attempts {
-                Attempts::All => "every request",
-                Attempts::Some => "some of the requests",
-                Attempts::None => "no retries",
-            };
-            page.row(&view.id, &format!("{much} ({})", view.place));
-        }
-        for view in policy.views.iter().filter(|view| view.attempts == Attempts::All) {
-            let Some(enable) = &view.enable else { continue };
-            page.line(&format!("  to get {}:", view.id));
-            for line in enable.trim().lines() {
-                page.line(&format!("    {line}"));
-            }
-        }
-    }
-}
-
-fn size(bytes: u64) -> String {
+/// Returns a size in bytes for a person.
+pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         0..=9_999 => format!("{bytes} B"),
         10_000..=9_999_999 => format!("{} kB", bytes / 1000),
