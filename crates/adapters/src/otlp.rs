@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::json::holds;
 use crate::{LineDecoder, Reading, Recognized};
-use crate::{claude_code, codex};
+use crate::{claude_code, codex, opencode};
 
 pub(crate) fn recognize(head: &[u8]) -> Option<Recognized> {
     let first = head.split(|b| *b == b'\n').next()?;
@@ -76,6 +76,11 @@ impl Attributes {
         self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
+    /// Returns names and values.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// Returns an attribute as an owned string.
     pub(crate) fn string(&self, key: &str) -> Option<String> {
         self.get(key).map(str::to_owned)
@@ -96,6 +101,10 @@ impl Attributes {
 pub(crate) struct LogRecord<'a> {
     pub(crate) resource: &'a Attributes,
     pub(crate) attributes: Attributes,
+    /// The text, where it is one.
+    pub(crate) body: Option<&'a str>,
+    /// `INFO`, `ERROR`, and so on.
+    pub(crate) severity: Option<&'a str>,
     pub(crate) at: Option<DateTime<Utc>>,
 }
 
@@ -113,12 +122,18 @@ pub(crate) struct Span<'a> {
 }
 
 struct Otlp {
-    consumers: [Box<dyn Consumer>; 2],
+    consumers: [Box<dyn Consumer>; 3],
 }
 
 impl Otlp {
     fn new() -> Self {
-        Self { consumers: [Box::new(claude_code::Export), Box::<codex::Export>::default()] }
+        Self {
+            consumers: [
+                Box::new(claude_code::Export),
+                Box::<codex::Export>::default(),
+                Box::<opencode::Export>::default(),
+            ],
+        }
     }
 }
 
@@ -143,6 +158,8 @@ impl LineDecoder for Otlp {
                 let record = LogRecord {
                     resource: &resource,
                     attributes: Attributes::of(record.get("attributes")),
+                    body: record.pointer("/body/stringValue").and_then(Value::as_str),
+                    severity: record.get("severityText").and_then(Value::as_str),
                     at: time.and_then(nanos),
                 };
                 if let Some(consumer) = self.consumers.iter_mut().find(|c| c.claims(&resource, scope)) {

@@ -29,12 +29,12 @@ pub(super) fn recognize(head: &[u8]) -> bool {
     })
 }
 
-/// Fields of a line, in order.
-struct Fields<'a>(Vec<(&'a str, Cow<'a, str>)>);
+/// Fields of a line or record, in order.
+pub(super) struct Fields<'a>(pub(super) Vec<(&'a str, Cow<'a, str>)>);
 
 impl<'a> Fields<'a> {
     /// A value is bare unless it holds a space, a quote, `=` or a backslash; then it is a JSON string.
-    fn parse(line: &'a str) -> Self {
+    pub(super) fn parse(line: &'a str) -> Self {
         let mut fields = Vec::with_capacity(12);
         let mut rest = line;
         while let Some((key, after)) = rest.trim_start().split_once('=') {
@@ -98,12 +98,34 @@ pub(super) struct Log {
 impl LineDecoder for Log {
     fn line(&mut self, place: Place, line: &[u8], sink: &mut dyn Sink) {
         let (process, at) = beginning(line);
-        self.track.hear(process, at);
+        self.hear(process, at);
         if line.len() > LINE_LIMIT || !MATTERS.iter().any(|text| holds(line, text)) {
             return;
         }
         let Ok(line) = std::str::from_utf8(line) else { return };
-        let fields = Fields::parse(line);
+        self.record(place, process, at, &Fields::parse(line), sink);
+    }
+
+    fn end(&mut self, sink: &mut dyn Sink) {
+        self.track.end(sink);
+    }
+}
+
+impl Log {
+    /// Takes note that a process was still writing at this time.
+    pub(super) fn hear(&mut self, process: &str, at: Option<DateTime<Utc>>) {
+        self.track.hear(process, at);
+    }
+
+    /// Takes the fields of one line, wherever they were written to.
+    pub(super) fn record(
+        &mut self,
+        place: Place,
+        process: &str,
+        at: Option<DateTime<Utc>>,
+        fields: &Fields<'_>,
+        sink: &mut dyn Sink,
+    ) {
         let session = fields.get("session.id").or_else(|| fields.get("id")).unwrap_or_default();
         let mut say = Say { run: RunKey::new(AGENT, session), place, at, turn: None, step: None, sink };
         let track = &mut self.track;
@@ -164,10 +186,6 @@ impl LineDecoder for Log {
             _ => {}
         }
     }
-
-    fn end(&mut self, sink: &mut dyn Sink) {
-        self.track.end(sink);
-    }
 }
 
 fn number(text: Option<&str>) -> Option<u64> {
@@ -193,7 +211,7 @@ fn without_name(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use retryscope_record::{Collected, Item, Mark};
 
     use super::*;
@@ -207,7 +225,7 @@ mod tests {
         sink.items.iter().filter_map(|(_, item)| name(item)).collect()
     }
 
-    fn read(lines: &[&str]) -> Collected {
+    pub(in crate::opencode) fn read(lines: &[&str]) -> Collected {
         let mut sink = Collected::default();
         let mut log = Log::default();
         for (n, line) in lines.iter().enumerate() {

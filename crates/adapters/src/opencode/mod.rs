@@ -11,6 +11,7 @@ mod log;
 mod message;
 mod objects;
 mod old_log;
+mod otlp;
 mod sse;
 mod stdout;
 mod track;
@@ -21,6 +22,8 @@ use retryscope_record::View;
 
 use crate::json::{Object, holds};
 use crate::{Adapter, DefaultPlace, Reading, Recognized};
+
+pub(crate) use otlp::Export;
 
 pub(crate) const AGENT: &str = "opencode";
 
