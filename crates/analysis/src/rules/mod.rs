@@ -182,10 +182,14 @@ pub fn audit(runs: &[Run], asked: &Asked<'_>) -> Vec<Finding> {
 /// Looks at one run by itself. `children` are the runs that name it as their parent.
 pub fn audit_run(run: &Run, children: Vec<&Run>, asked: &Asked<'_>) -> Vec<Finding> {
     let subject = Subject::new(run, children, asked);
-    let wanted = rules().filter(|rule| (asked.wanted)(rule));
-    wanted
-        .flat_map(|rule| {
-            rule.check.of_run(&subject).into_iter().map(|found| found.finding(rule, run.key.clone()))
-        })
-        .collect()
+    let mut findings = Vec::new();
+    for rule in rules().filter(|rule| (asked.wanted)(rule)) {
+        for mut found in rule.check.of_run(&subject) {
+            if found.verdict == Verdict::Violation && found.fix.is_none() {
+                found.fix = subject.fix_for(rule);
+            }
+            findings.push(found.finding(rule, run.key.clone()));
+        }
+    }
+    findings
 }

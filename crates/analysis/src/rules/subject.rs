@@ -8,6 +8,7 @@ use retryscope_record::{Origin, RunKey};
 use super::{Asked, Finding, Rule, Verdict};
 use crate::judge::Failure;
 use crate::run::{Attempt, LogicalRequest, Run, Turn};
+use crate::words;
 
 /// What a check says; the rule's code and the run are added to it.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,6 +63,18 @@ pub(crate) struct Subject<'a> {
     /// Class of the data that it sends out, as it says, else as given.
     pub(crate) data_class: Option<&'a str>,
 }
+
+/// The situations in which settings help, by rule.
+const SITUATIONS: [(&str, &str); 8] = [
+    ("RS202", "stated_wait"),
+    ("RS303", "hidden_layer"),
+    ("RS304", "hidden_layer"),
+    ("RS305", "side_call"),
+    ("RS403", "fallback"),
+    ("RS605", "timeout"),
+    ("RS606", "timeout"),
+    ("RS607", "idle_timeout"),
+];
 
 /// Many runs under audit.
 #[derive(Debug)]
@@ -159,6 +172,36 @@ impl<'a> Subject<'a> {
     /// Returns the value of one of the agent's settings, as it was read.
     pub(crate) fn setting(&self, name: &str) -> Option<&str> {
         self.run.settings.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Returns how to retry less where the agent has no setting that stops at one error; `None` without any setting.
+    fn retry_less(&self) -> Option<String> {
+        let settings: Vec<String> = self
+            .policy?
+            .layers
+            .iter()
+            .filter(|layer| layer.only_on.is_empty())
+            .filter_map(|layer| layer.setting.clone())
+            .collect();
+        (!settings.is_empty()).then(|| {
+            format!(
+                "no setting stops at this error; a lower {} makes fewer requests of it",
+                words::list(&settings)
+            )
+        })
+    }
+
+    /// Returns what fixes a finding that names nothing itself: a setting of a known agent, or what its author should build.
+    pub(super) fn fix_for(&self, rule: &Rule) -> Option<String> {
+        if self.policy.is_none() {
+            // It follows the message as a clause.
+            let (first, rest) = rule.instead.split_at_checked(1)?;
+            return Some(format!("{}{}", first.to_lowercase(), rest.trim_end_matches('.')));
+        }
+        match rule.code {
+            "RS102" | "RS104" => self.retry_less(),
+            code => self.setting_for(SITUATIONS.iter().find(|(known, _)| *known == code)?.1),
+        }
     }
 
     /// Returns the advice of the first setting that helps in a situation.

@@ -45,7 +45,7 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
             Some(layer) if gone_on && retries.min >= SEEN => {
                 let message = format!("{what} was retried without a limit by the {layer}: {n} so far");
                 return vec![
-                    Found::violation(message, vec![last.origin]).fix(subject.setting_for("unbounded")),
+                    Found::violation(message, vec![last.origin]).fix(subject.setting_for("refused")),
                 ];
             }
             _ if gone_on && retries.min >= MANY => {
