@@ -226,9 +226,12 @@ fn findings(runs: &[&Run]) -> Vec<(&'static str, &'static str, usize)> {
     findings
 }
 
+/// A failed turn: when, of which run, and what it was answered with.
+type Failed<'a> = (DateTime<Utc>, &'a RunKey, String);
+
 /// Failed turns whose error is the provider's, not the request's: it would have met anybody.
 fn waves(runs: &[&Run]) -> Vec<Wave> {
-    let mut failures: BTreeMap<&str, Vec<(DateTime<Utc>, &RunKey, String)>> = BTreeMap::new();
+    let mut failures: BTreeMap<&str, Vec<Failed<'_>>> = BTreeMap::new();
     for run in runs {
         for turn in run.turns.iter().filter(|turn| turn.outcome == RunOutcome::Failed) {
             let Some(cause) = &turn.cause else { continue };

@@ -42,7 +42,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::log::tests::{names, read};
-    use crate::{LineDecoder as _, Recognized};
+    use crate::Recognized;
 
     /// A line of the log as it would be exported.
     fn exported(n: usize, line: &str) -> String {
