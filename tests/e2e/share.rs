@@ -24,7 +24,7 @@ fn names(value: &Value, into: &mut BTreeSet<String>) {
                 .contains(&key.as_str());
                 match value {
                     Value::String(name) if names_somebody => {
-                        into.extend(name.split(['/', ':']).map(str::to_owned))
+                        into.extend(name.split(['/', ':']).map(str::to_owned));
                     }
                     other => names(other, into),
                 }

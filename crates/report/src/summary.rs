@@ -277,9 +277,12 @@ pub fn csv(groups: &[Group], by: &[&'static str]) -> String {
         let ratio = of.countable.retry_ratio();
         let mut cells: Vec<String> = of.keys.iter().map(|key| quoted(key)).collect();
         cells.extend([of.runs, of.failed, of.not_countable].map(|n| n.to_string()));
-        cells.extend(bounds.iter().flat_map(|count| match count.is_visible() {
-            true => [count.bound.min.to_string(), or_empty(count.bound.max)],
-            false => [String::new(), String::new()],
+        cells.extend(bounds.iter().flat_map(|count| {
+            if count.is_visible() {
+                [count.bound.min.to_string(), or_empty(count.bound.max)]
+            } else {
+                [String::new(), String::new()]
+            }
         }));
         cells.push(ratio.map(|(min, _)| format!("{min:.4}")).unwrap_or_default());
         cells.push(ratio.and_then(|(_, max)| max).map(|max| format!("{max:.4}")).unwrap_or_default());

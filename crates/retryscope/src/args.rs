@@ -112,6 +112,7 @@ Examples:
   retryscope replay ./logs             all runs in a folder or file
   codex exec --json ... | retryscope replay -
   retryscope replay latest --format brief   two sentences for a model or a wrapper")]
+#[expect(clippy::struct_excessive_bools, reason = "each is one switch on the command line")]
 pub(crate) struct Replay {
     /// Run id, unique beginning of one, path, `latest`, or `-` for standard input
     pub(crate) run: Option<String>,

@@ -71,7 +71,7 @@ fn told(
     match display.format {
         Format::Text => output.text(&blocks::text(&summary::blocks(&of), width()))?,
         Format::Markdown => {
-            output.text(&blocks::markdown("Retries of coding agents", &summary::blocks(&of)))?
+            output.text(&blocks::markdown("Retries of coding agents", &summary::blocks(&of)))?;
         }
         _ => output.json(&summary::json(&of, &|id| reader.scan.path(id)))?,
     }
