@@ -11,6 +11,7 @@
 mod body;
 pub mod check;
 mod envelope;
+mod flat;
 pub mod otel;
 pub mod read;
 mod schema;

@@ -40,6 +40,23 @@ pub enum ReadError {
 
 /// Reads one line. A nested ledger entry (`attempts: [...]`) gives one event for each of its attempts.
 pub fn parse_line(line: &[u8]) -> Result<Vec<Event>, ReadError> {
+    let mut events = Vec::new();
+    for_each_event(line, |event| events.push(event))?;
+    Ok(events)
+}
+
+/// Reads one line and hands over its events; see [`parse_line`].
+pub fn for_each_event(line: &[u8], take: impl FnMut(Event)) -> Result<(), ReadError> {
+    if let Some(event) = crate::flat::read(line) {
+        std::iter::once(event).for_each(take);
+    } else {
+        parse_any(line)?.into_iter().for_each(take);
+    }
+    Ok(())
+}
+
+/// Reads a line of any form.
+pub(crate) fn parse_any(line: &[u8]) -> Result<Vec<Event>, ReadError> {
     match serde_json::from_slice::<Value>(line)? {
         Value::Object(object) => parse_object(object),
         _ => Err(ReadError::NotAnObject),
@@ -200,7 +217,7 @@ fn snake_case(name: &str) -> String {
 }
 
 /// Error codes of other programs, as (class, reason) of the taxonomy.
-fn class_of_code(code: &str) -> Option<(&'static str, &'static str)> {
+pub(crate) fn class_of_code(code: &str) -> Option<(&'static str, &'static str)> {
     Some(match code.to_ascii_uppercase().as_str() {
         "RATE_LIMIT" | "RATE_LIMITED" => ("throttled", "rate_limit"),
         "TRANSIENT_NETWORK" | "NETWORK" | "NETWORK_ERROR" => ("transient", "connect"),
