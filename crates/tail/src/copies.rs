@@ -104,8 +104,5 @@ pub(crate) fn holds_all_read(path: &Path, state: &FileState) -> bool {
 
 /// A shortened line stands for itself by its place alone: where it was cut depends on how it was read.
 pub(crate) fn add_line(checksum: &mut Checksum, line: Line<'_>) {
-    if !line.shortened {
-        checksum.add(line.bytes);
-    }
-    checksum.add(b"\n");
+    checksum.add_line(if line.shortened { b"" } else { line.bytes });
 }

@@ -75,7 +75,7 @@ impl Place {
     }
     /// A new follower goes on from what the old one would have saved.
     fn restart(&mut self) {
-        let (states, next) = self.follower.states();
+        let (states, next) = (self.follower.states().cloned().collect(), self.follower.next_id());
         self.follower = Follower::new(vec![self.folder.path().to_path_buf()], |_| true, |_| true);
         self.follower.restore(states, next);
     }

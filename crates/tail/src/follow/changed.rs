@@ -1,0 +1,121 @@
+//! Files whose place on disk is known: grown, cut, rewritten, or gone from their path.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::Path;
+
+use super::listener::{Happening, Interest, Listener};
+use super::state::{FileState, Tracked, place, stamp};
+use super::take::{rest_of_copy, resume, take};
+use super::{Follower, MISSING_TIME};
+use crate::copies::holds_all_read;
+use crate::identity::Identity;
+use crate::walk::Found;
+
+impl Follower {
+    /// A file whose place on disk is known: grown, cut or rewritten.
+    pub(super) fn known(
+        &mut self,
+        id: u32,
+        file: &Found,
+        unknown: &mut Vec<Found>,
+        listener: &mut dyn Listener,
+    ) -> u64 {
+        let Some(tracked) = self.files.get_mut(&id) else { return 0 };
+        let now = stamp(&file.path, &file.metadata, tracked.state.interest);
+        if !matches!(tracked.state.interest, Interest::Lines | Interest::Whole) || tracked.state.seen == now {
+            return 0;
+        }
+        let handle = match File::open(&file.path) {
+            Ok(handle) => handle,
+            Err(error) => {
+                listener.happened(id, Happening::Unreadable { message: error.to_string() });
+                return 0;
+            }
+        };
+        if tracked.state.interest == Interest::Whole {
+            tracked.state.seen = now;
+            listener.whole(id, &file.path);
+            return 0;
+        }
+        if tracked.is_cut(file.metadata.len(), &handle) {
+            return self.cut(id, file, handle, unknown, listener);
+        }
+        tracked.state.seen = now;
+        // A beginning that cannot be read now is taken at the next change.
+        drop(tracked.state.identity.extend(&handle));
+        if tracked.reader.is_none() {
+            tracked.reader = resume(handle, &tracked.state);
+        }
+        take(tracked, false, listener)
+    }
+
+    /// The file is shorter than what was read of it, or holds something else in its place.
+    fn cut(
+        &mut self,
+        id: u32,
+        file: &Found,
+        handle: File,
+        unknown: &mut Vec<Found>,
+        listener: &mut dyn Listener,
+    ) -> u64 {
+        let Some(tracked) = self.files.get(&id) else { return 0 };
+        let mut lines = 0;
+        if file.metadata.len() >= tracked.read_to() && listener.replaced(id) {
+            listener.reset(id);
+            listener.happened(id, Happening::Rewritten);
+        } else {
+            // Cut: its log goes on from the start. A copy of what was read may lie somewhere; its rest comes first.
+            let copy = unknown.iter().position(|other| holds_all_read(&other.path, &tracked.state));
+            let copy = copy.map(|index| unknown.swap_remove(index));
+            if let Some(copy) = &copy {
+                lines += rest_of_copy(&tracked.state, &copy.path, listener);
+                self.waiting.remove(&place(&copy.metadata));
+                self.ignore(copy);
+            }
+            // How much was written between the last reading and the cut is not known without a copy.
+            listener.happened(id, Happening::Truncated { possible_loss: copy.map(|_| 0) });
+        }
+        let Ok(identity) = Identity::of(&handle, &file.metadata) else { return lines };
+        let Some(tracked) = self.files.get_mut(&id) else { return lines };
+        tracked.state = FileState::new(id, file, identity, Interest::Lines);
+        tracked.reader = resume(handle, &tracked.state);
+        lines + take(tracked, false, listener)
+    }
+
+    /// Notes a file that is not to be read.
+    fn ignore(&mut self, file: &Found) {
+        if let Ok(handle) = File::open(&file.path)
+            && let Ok(identity) = Identity::of(&handle, &file.metadata)
+        {
+            let id = self.fresh_id();
+            self.files.insert(id, Tracked::new(FileState::new(id, file, identity, Interest::None)));
+        }
+    }
+
+    /// Reads files that are gone from their path to their end; they stay while something may still write to them.
+    pub(super) fn drain_missing(&mut self, unknown: &[Found], listener: &mut dyn Listener) -> u64 {
+        let mut lines = 0;
+        let missing: Vec<u32> = self.files.iter().filter(|(_, t)| t.missing).map(|(id, _)| *id).collect();
+        if missing.is_empty() {
+            return 0;
+        }
+        let taken: BTreeSet<&Path> = unknown.iter().map(|file| file.path.as_path()).collect();
+        for id in missing {
+            let Some(tracked) = self.files.get_mut(&id) else { continue };
+            let taken_over = taken.contains(tracked.state.path.as_path());
+            lines += take(tracked, false, listener);
+            if tracked.reader.is_none() || !tracked.is_active(MISSING_TIME) {
+                // What is left is a last line without an end.
+                lines += take(tracked, true, listener);
+                if taken_over {
+                    tracked.reader = None;
+                } else {
+                    listener.happened(id, Happening::Removed);
+                    self.files.remove(&id);
+                }
+            }
+        }
+        lines
+    }
+}

@@ -1,0 +1,146 @@
+//! Files that no source is known for: the rest of one that is gone, a copy, or something new.
+
+use std::fs::File;
+use std::time::Instant;
+
+use super::Follower;
+use super::listener::{Deaf, HEAD, Happening, Interest, Listener};
+use super::state::{FileState, Tracked, place, stamp};
+use super::take::{resume, take};
+use crate::copies::{Heads, Relation, Waiting, compare, holds_all_read};
+use crate::identity::{Identity, read_span};
+use crate::walk::Found;
+
+impl Follower {
+    /// A new file that begins with all that was read of one that is gone continues it: it was moved between file systems,
+    /// or written anew with more at its end.
+    pub(super) fn adopt(&mut self, unknown: &mut Vec<Found>, listener: &mut dyn Listener) {
+        let gone = self.files.values().filter(|t| {
+            t.missing && t.state.interest == Interest::Lines && t.state.offset > 0 && t.state.lines > 0
+        });
+        let mut heads = Heads::default();
+        for tracked in gone {
+            heads.insert(&tracked.state.identity, tracked.state.id);
+        }
+        if heads.is_empty() {
+            return;
+        }
+        unknown.retain(|file| {
+            let Ok(handle) = File::open(&file.path) else { return true };
+            let candidates = heads.alike(&handle);
+            let source = candidates.into_iter().find(|id| {
+                self.files.get(id).is_some_and(|t| t.missing && holds_all_read(&file.path, &t.state))
+            });
+            let Some(tracked) = source.and_then(|id| self.files.get_mut(&id)) else { return true };
+            let Ok(identity) = Identity::of(&handle, &file.metadata) else { return true };
+            // What the old file still holds comes from the new one.
+            tracked.reader = None;
+            tracked.missing = false;
+            tracked.active = Some(Instant::now());
+            tracked.state.identity = identity;
+            tracked.state.path.clone_from(&file.path);
+            tracked.state.seen = (0, None);
+            self.waiting.remove(&place(&file.metadata));
+            listener.happened(tracked.state.id, Happening::Renamed { to: file.path.clone() });
+            tracked.reader = resume(handle, &tracked.state);
+            take(tracked, false, listener);
+            tracked.state.seen = stamp(&file.path, &file.metadata, Interest::Lines);
+            false
+        });
+    }
+
+    pub(super) fn new_files(&mut self, unknown: Vec<Found>, listener: &mut dyn Listener) -> u64 {
+        if unknown.is_empty() {
+            return 0;
+        }
+        let mut heads = Heads::default();
+        for tracked in self.files.values().filter(|t| t.state.interest == Interest::Lines) {
+            heads.insert(&tracked.state.identity, tracked.state.id);
+        }
+        let mut lines = 0;
+        for file in unknown {
+            let next = self.next_id;
+            lines += self.new_file(&file, &heads, listener);
+            if let Some(tracked) = self.files.get(&next).filter(|t| t.state.interest == Interest::Lines) {
+                heads.insert(&tracked.state.identity, next);
+            }
+        }
+        lines
+    }
+
+    /// A file that holds only what another one begins with is its copy, or becomes one, or is the beginning of something
+    /// else that only looks so far alike. It waits while that is so: the original may be cut next.
+    fn waits(&mut self, file: &Found, handle: &File, heads: &Heads) -> bool {
+        let now = stamp(&file.path, &file.metadata, Interest::Lines);
+        let place = place(&file.metadata);
+        if let Some(waiting) = self.waiting.get(&place)
+            && waiting.seen == now
+            && self.files.get(&waiting.original).is_some_and(|t| !t.missing)
+        {
+            return true;
+        }
+        self.waiting.remove(&place);
+        let original = heads.alike(handle).into_iter().find(|id| {
+            let Some(tracked) = self.files.get(id).filter(|t| !t.missing && t.state.offset > 0) else {
+                return false;
+            };
+            let Ok(original) = File::open(&tracked.state.path) else { return false };
+            let Ok(metadata) = original.metadata() else { return false };
+            // A cut that has not been looked at yet is looked at first.
+            metadata.len() < tracked.state.offset
+                || compare(handle, file.metadata.len(), &original, metadata.len()) == Relation::IsBeginning
+        });
+        if let Some(original) = original {
+            self.waiting.insert(place, Waiting { original, seen: now });
+        }
+        original.is_some()
+    }
+
+    fn new_file(&mut self, file: &Found, heads: &Heads, listener: &mut dyn Listener) -> u64 {
+        let opened = File::open(&file.path).and_then(|handle| {
+            Ok((Identity::of(&handle, &file.metadata)?, read_span(&handle, 0, HEAD)?, handle))
+        });
+        let (identity, head, handle) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                listener.happened(self.next_id, Happening::Unreadable { message: error.to_string() });
+                return 0;
+            }
+        };
+        if self.waits(file, &handle, heads) {
+            return 0;
+        }
+        let before = self.files.values().find(|t| t.state.path == file.path).map(|t| t.state.id);
+        if let Some(before) = before
+            && listener.replaced(before)
+        {
+            listener.reset(before);
+            listener.happened(before, Happening::Rewritten);
+            listener.happened(before, Happening::Removed);
+            self.files.remove(&before);
+        }
+        let id = self.fresh_id();
+        let interest = listener.opened(id, &file.path, &head, before);
+        // What cannot be told from a few bytes yet is asked again when there are more.
+        if interest == Interest::None && head.len() < HEAD {
+            return 0;
+        }
+        let kept = if interest == Interest::LinesFromEnd { Interest::Lines } else { interest };
+        let mut tracked = Tracked::new(FileState::new(id, file, identity, kept));
+        let mut lines = 0;
+        match interest {
+            Interest::None | Interest::Never => {}
+            Interest::LinesFromEnd => {
+                tracked.reader = resume(handle, &tracked.state);
+                take(&mut tracked, false, &mut Deaf);
+            }
+            Interest::Whole => listener.whole(id, &file.path),
+            Interest::Lines => {
+                tracked.reader = resume(handle, &tracked.state);
+                lines = take(&mut tracked, false, listener);
+            }
+        }
+        self.files.insert(id, tracked);
+        lines
+    }
+}

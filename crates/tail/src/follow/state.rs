@@ -1,0 +1,115 @@
+//! What is known of one followed file.
+
+use std::fs::{self, File, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use super::listener::Interest;
+use crate::identity::{Checksum, Identity, Tail};
+use crate::lines::LineReader;
+use crate::walk::Found;
+
+/// What must be known of a file to go on after a restart.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FileState {
+    /// Number of the source.
+    pub id: u32,
+    /// Its path when last seen.
+    pub path: PathBuf,
+    /// What makes it the same file.
+    pub identity: Identity,
+    /// How it is read.
+    pub interest: Interest,
+    /// Bytes of complete lines that were taken.
+    pub offset: u64,
+    /// Lines that were taken.
+    pub lines: u64,
+    /// Checksum of the lines taken.
+    pub(crate) checksum: Checksum,
+    /// The last bytes that were taken.
+    #[serde(default)]
+    pub(super) tail: Tail,
+    /// Size and time of the last change that were seen.
+    pub(super) seen: Stamp,
+}
+
+/// Size and time of the last change.
+pub(super) type Stamp = (u64, Option<SystemTime>);
+
+impl FileState {
+    pub(super) fn new(id: u32, file: &Found, identity: Identity, interest: Interest) -> Self {
+        Self {
+            id,
+            path: file.path.clone(),
+            identity,
+            interest,
+            offset: 0,
+            lines: 0,
+            checksum: Checksum::default(),
+            tail: Tail::default(),
+            seen: stamp(&file.path, &file.metadata, interest),
+        }
+    }
+
+    /// Makes the file be read from its start again.
+    pub fn start_again(&mut self) {
+        self.offset = 0;
+        self.lines = 0;
+        self.checksum = Checksum::default();
+        self.tail = Tail::default();
+        self.seen = (0, None);
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Tracked {
+    pub(super) state: FileState,
+    /// Open while it is being read, or while a line has begun; kept while handles last.
+    pub(super) reader: Option<LineReader<File>>,
+    /// Gone from its path; read to the end, then dropped.
+    pub(super) missing: bool,
+    /// When it last grew, or was found to be gone.
+    pub(super) active: Option<Instant>,
+}
+
+impl Tracked {
+    pub(super) fn new(state: FileState) -> Self {
+        Self { state, reader: None, missing: false, active: None }
+    }
+
+    pub(super) fn read_to(&self) -> u64 {
+        self.reader.as_ref().map_or(self.state.offset, LineReader::read_to)
+    }
+
+    pub(super) fn is_active(&self, within: Duration) -> bool {
+        self.active.is_some_and(|at| at.elapsed() < within)
+    }
+
+    /// Returns whether what was read of the file no longer stands in it.
+    pub(super) fn is_cut(&self, length: u64, file: &File) -> bool {
+        length < self.read_to()
+            || !self.state.identity.still_begins(file).unwrap_or(false)
+            || !self.state.tail.still_stands(file)
+    }
+}
+
+pub(super) fn place(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+/// Size and time of the last change; of a database together with its write-ahead log, where new rows stand first.
+pub(super) fn stamp(path: &Path, metadata: &Metadata, interest: Interest) -> Stamp {
+    let own = (metadata.len(), metadata.modified().ok());
+    if interest != Interest::Whole {
+        return own;
+    }
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    match fs::metadata(log) {
+        Ok(log) => (own.0 + log.len(), own.1.max(log.modified().ok())),
+        Err(_) => own,
+    }
+}

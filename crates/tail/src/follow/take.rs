@@ -1,0 +1,68 @@
+//! Hands the lines of one file over.
+
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::path::Path;
+use std::time::Instant;
+
+use super::listener::{Happening, Listener};
+use super::state::{FileState, Tracked};
+use crate::copies::add_line;
+use crate::identity::Tail;
+use crate::lines::LineReader;
+
+/// Hands over the complete lines that can be read now; with `last`, also one without an end.
+pub(super) fn take(tracked: &mut Tracked, last: bool, listener: &mut dyn Listener) -> u64 {
+    let Some(reader) = tracked.reader.as_mut() else { return 0 };
+    let id = tracked.state.id;
+    let mut lines = 0;
+    let mut last = last;
+    loop {
+        let next = if last { reader.next_line() } else { reader.next_complete_line() };
+        match next {
+            Ok(Some(line)) => {
+                add_line(&mut tracked.state.checksum, line);
+                lines += 1;
+                listener.line(id, line);
+                continue;
+            }
+            Ok(None) => {}
+            Err(error) => {
+                listener.happened(id, Happening::Unreadable { message: error.to_string() });
+                break;
+            }
+        }
+        if last || !listener.is_whole_line(reader.partial_line()) {
+            break;
+        }
+        last = true;
+    }
+    reader.release();
+    if lines > 0 {
+        // What was there when the file was found is no sign that it grows.
+        if tracked.state.offset > 0 {
+            tracked.active = Some(Instant::now());
+        }
+        let (offset, count) = reader.position();
+        tracked.state.offset = offset;
+        tracked.state.lines = count;
+        // Without them a cut that goes unseen otherwise is seen later, at the next one that can be read.
+        tracked.state.tail = Tail::before(reader.input(), offset).unwrap_or_default();
+    }
+    lines
+}
+
+pub(super) fn resume(mut handle: File, state: &FileState) -> Option<LineReader<File>> {
+    handle.seek(SeekFrom::Start(state.offset)).ok()?;
+    Some(LineReader::resume(handle, state.offset, state.lines))
+}
+
+pub(super) fn rest_of_copy(state: &FileState, path: &Path, listener: &mut dyn Listener) -> u64 {
+    let Some(mut reader) = File::open(path).ok().and_then(|copy| resume(copy, state)) else { return 0 };
+    let mut lines = 0;
+    while let Ok(Some(line)) = reader.next_line() {
+        listener.line(state.id, line);
+        lines += 1;
+    }
+    lines
+}
