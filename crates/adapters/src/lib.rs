@@ -73,6 +73,12 @@ pub trait LineDecoder: Send {
     /// Is told that the source has no more lines for now.
     fn end(&mut self, _sink: &mut dyn Sink) {}
 
+    /// Returns the decoder of a further file that goes on with this log, and may share what is known; `None` if such a file
+    /// begins anew.
+    fn continued(&self) -> Option<Box<dyn LineDecoder>> {
+        None
+    }
+
     /// Returns what it must know to go on in the middle of the source; `None` if it can only begin at the start.
     fn save(&self) -> Option<serde_json::Value> {
         None

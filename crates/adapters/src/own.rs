@@ -3,10 +3,11 @@
 //! Recognized by content: a line whose type is one of the schema's. Not for: rivumi, whose records look alike but mean
 //! less (its own adapter knows what they leave out).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use retryscope_events::read::{ReadError, parse_line};
+use retryscope_events::read::{ReadError, for_each_event};
 use retryscope_record::{GapKind, Item, Place, Sink, View};
 
 use serde::{Deserialize, Serialize};
@@ -44,12 +45,52 @@ fn is_ours(record: &Object<'_>) -> bool {
 #[derive(Default, Serialize, Deserialize)]
 struct Events {
     last_seq: Vec<(String, u64)>,
-    /// Agents by run: many writers name the agent once, when the run starts.
-    agents: HashMap<String, String>,
+    /// Shared with the files that go on with this log.
+    agents: Arc<Mutex<Agents>>,
 }
 
-/// Runs whose agent is remembered.
-const RUN_LIMIT: usize = 10_000;
+/// Agents by run: many writers name the agent once, when the run starts.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Agents {
+    by_run: HashMap<String, Arc<str>>,
+    /// Runs in the order in which they were named.
+    order: VecDeque<String>,
+    /// The run whose agent was said last.
+    #[serde(skip)]
+    last: String,
+}
+
+/// Writers whose last number is remembered; beyond, the one seen first is forgotten.
+const WRITER_LIMIT: usize = 1_000;
+
+/// Runs whose agent is remembered; beyond, the one named first is forgotten.
+const RUN_LIMIT: usize = 1_000;
+
+impl Agents {
+    /// Remembers the agent of an event, or gives the event the agent of its run.
+    fn name(&mut self, event: &mut retryscope_events::Event) {
+        match &event.agent {
+            Some(_) if self.last == event.run_id => {}
+            Some(agent) => {
+                self.last.clone_from(&event.run_id);
+                if self.by_run.contains_key(&event.run_id) {
+                    return;
+                }
+                let known = self.order.back().and_then(|run| self.by_run.get(run));
+                let agent = known.filter(|known| ***known == **agent).cloned();
+                let agent = agent.unwrap_or_else(|| event.agent.as_deref().unwrap_or_default().into());
+                self.by_run.insert(event.run_id.clone(), agent);
+                self.order.push_back(event.run_id.clone());
+                if self.order.len() > RUN_LIMIT
+                    && let Some(oldest) = self.order.pop_front()
+                {
+                    self.by_run.remove(&oldest);
+                }
+            }
+            None => event.agent = self.by_run.get(&event.run_id).map(|agent| (**agent).to_owned()),
+        }
+    }
+}
 
 impl LineDecoder for Events {
     fn save(&self) -> Option<serde_json::Value> {
@@ -57,27 +98,29 @@ impl LineDecoder for Events {
     }
 
     fn restore(&mut self, saved: &serde_json::Value) -> bool {
-        serde_json::from_value(saved.clone()).map(|state| *self = state).is_ok()
+        Self::deserialize(saved).map(|state| *self = state).is_ok()
+    }
+
+    fn continued(&self) -> Option<Box<dyn LineDecoder>> {
+        Some(Box::new(Self { last_seq: self.last_seq.clone(), agents: self.agents.clone() }))
     }
 
     fn line(&mut self, place: Place, line: &[u8], sink: &mut dyn Sink) {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
         }
-        match parse_line(line) {
-            Ok(events) => {
-                for mut event in events {
-                    self.name_agent(&mut event);
-                    self.note_sequence(place, &event, sink);
-                    sink.item(place, Item::Event(Box::new(event), None));
-                }
-            }
+        let result = for_each_event(line, |mut event| {
+            self.agents.lock().unwrap_or_else(PoisonError::into_inner).name(&mut event);
+            self.note_sequence(place, &event, sink);
+            sink.item(place, Item::Event(Box::new(event), None));
+        });
+        match result {
             Err(ReadError::NewerMajor { found, supported }) => {
                 sink.gap(place, GapKind::NewerVersion { found, supported });
             }
             Err(ReadError::Json(_) | ReadError::NotAnObject) => sink.gap(place, GapKind::InvalidJson),
-            // A record of another kind between ours.
-            Err(ReadError::NoType) => {}
+            // What is no error, or a record of another kind between ours.
+            Ok(()) | Err(ReadError::NoType) => {}
             Err(_) if holds(line, "model.") || holds(line, "tool.") || holds(line, "run.") => {
                 sink.gap(place, GapKind::IncompleteRecord);
             }
@@ -87,28 +130,20 @@ impl LineDecoder for Events {
 }
 
 impl Events {
-    fn name_agent(&mut self, event: &mut retryscope_events::Event) {
-        match &event.agent {
-            Some(agent) if self.agents.len() < RUN_LIMIT => {
-                self.agents.entry(event.run_id.clone()).or_insert_with(|| agent.clone());
-            }
-            Some(_) => {}
-            None => event.agent = self.agents.get(&event.run_id).cloned(),
-        }
-    }
-
     /// Numbers are given per writer, +1 each: a jump is loss.
     fn note_sequence(&mut self, place: Place, event: &retryscope_events::Event, sink: &mut dyn Sink) {
         let Some(seq) = event.seq else { return };
-        let writer = event.writer.clone().unwrap_or_else(|| event.run_id.clone());
-        match self.last_seq.iter_mut().find(|(name, _)| *name == writer) {
-            Some((_, last)) => {
-                if seq > *last + 1 {
-                    sink.gap(place, GapKind::MissingSequence { count: seq - *last - 1 });
-                }
-                *last = (*last).max(seq);
+        let writer = event.writer.as_ref().unwrap_or(&event.run_id);
+        if let Some((_, last)) = self.last_seq.iter_mut().rev().find(|(name, _)| name == writer) {
+            if seq > *last + 1 {
+                sink.gap(place, GapKind::MissingSequence { count: seq - *last - 1 });
             }
-            None => self.last_seq.push((writer, seq)),
+            *last = (*last).max(seq);
+            return;
         }
+        if self.last_seq.len() == WRITER_LIMIT {
+            self.last_seq.remove(0);
+        }
+        self.last_seq.push((writer.clone(), seq));
     }
 }
