@@ -86,9 +86,14 @@ impl Budget {
             self.scopes.len() - 1
         });
         let minutes = &mut self.scopes[index].1;
-        let minute = minutes.entry(at.timestamp().div_euclid(60)).or_default();
+        let minute = minutes.entry(Self::minute(at)).or_default();
         minute.0 += upstream;
         minute.1 += retries;
+    }
+
+    /// Returns the minute that a moment counts in.
+    pub(crate) fn minute(at: DateTime<Utc>) -> i64 {
+        at.timestamp().div_euclid(60)
     }
 
     /// Drops what no window can reach any more.

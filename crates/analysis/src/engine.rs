@@ -4,7 +4,7 @@
 //! bytes were cut or in which order independent sources were read.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -14,8 +14,9 @@ use retryscope_record::{Item, Origin, RunKey, SourceId, View};
 use serde::{Deserialize, Serialize};
 
 use crate::join::{Part, join};
+use crate::repeats::{Forgotten, repeat_id};
 use crate::run::Run;
-use crate::view::{ViewOfRun, repeat_key};
+use crate::view::{Memo, ViewOfRun};
 
 /// What the caller knows of the world outside the logs.
 #[derive(Debug)]
@@ -46,42 +47,31 @@ pub struct SourceState {
 /// The state of everything read so far.
 #[derive(Debug, Default)]
 pub struct Engine {
-    runs: BTreeMap<RunKey, BTreeMap<SourceKey, ViewOfRun>>,
+    /// Where each run stands in `known`.
+    places: BTreeMap<RunKey, usize>,
+    known: Vec<Option<KnownRun>>,
+    /// Places in `known` that are free.
+    free: Vec<usize>,
     duplicates: u64,
-    dirty: BTreeSet<RunKey>,
-    /// The run that each source spoke of last.
-    last: BTreeMap<SourceId, RunKey>,
+    /// Places of runs that something was said of.
+    dirty: Vec<usize>,
+    /// Runs that are no longer there because what was said of them is void.
+    gone: Vec<RunKey>,
+    /// Where the run stands that each source spoke of last.
+    last: HashMap<SourceId, usize>,
     forgotten: Forgotten,
+    memo: Memo,
 }
 
-/// Ids of events of runs that were forgotten, as checksums, so that a repeat is still known as one.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Forgotten {
-    order: VecDeque<u64>,
-    #[serde(skip)]
-    ids: HashSet<u64>,
-}
-
-/// Most ids of forgotten runs that are remembered.
-const FORGOTTEN_LIMIT: usize = 50_000;
-
-impl Forgotten {
-    fn insert(&mut self, id: u64) {
-        if self.ids.insert(id) {
-            self.order.push_back(id);
-        }
-        if self.order.len() > FORGOTTEN_LIMIT
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.ids.remove(&oldest);
-        }
-    }
-}
-
-/// FNV-1a, since it must be the same after an upgrade.
-fn checksum(run: &RunKey, id: &str) -> u64 {
-    let bytes = run.agent.bytes().chain([0]).chain(run.id.bytes()).chain([0]).chain(id.bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+/// What is known of one run.
+#[derive(Debug)]
+struct KnownRun {
+    key: RunKey,
+    /// In the order of their keys; mostly one.
+    views: Vec<(SourceKey, ViewOfRun)>,
+    /// Sources that spoke of it last, or did once.
+    speakers: Vec<SourceId>,
+    is_dirty: bool,
 }
 
 /// What one source said of one run, to be saved and restored.
@@ -112,20 +102,25 @@ impl Engine {
     pub fn apply(&mut self, kind: View, origin: Origin, item: &Item) {
         match item {
             Item::Event(event, raw) => {
-                let key = RunKey::new(event.agent.as_deref().unwrap_or("agent"), event.run_id.as_str());
-                if !self.forgotten.ids.is_empty()
-                    && let Some(id) = repeat_key(event)
-                    && self.forgotten.ids.contains(&checksum(&key, &id))
-                {
+                let agent = event.agent.as_deref().unwrap_or("agent");
+                let id = repeat_id(agent, event);
+                if id.is_some_and(|id| self.forgotten.holds(id)) {
                     self.duplicates += 1;
                     return;
                 }
-                if !self.view(key, kind, origin.source).event(origin, event, raw.as_deref()) {
-                    self.duplicates += 1;
-                }
+                let place = self.place(agent, &event.run_id, origin.source);
+                let mut memo = std::mem::take(&mut self.memo);
+                let is_new = self
+                    .view(place, kind, origin.source)
+                    .is_none_or(|view| view.event(origin, event, raw.as_deref(), id, &mut memo));
+                self.memo = memo;
+                self.duplicates += u64::from(!is_new);
             }
             Item::Mark { run, at, mark } => {
-                self.view(run.clone(), kind, origin.source).mark(origin, *at, mark);
+                let place = self.place(&run.agent, &run.id, origin.source);
+                if let Some(view) = self.view(place, kind, origin.source) {
+                    view.mark(origin, *at, mark);
+                }
             }
         }
     }
@@ -133,57 +128,106 @@ impl Engine {
     /// Takes note that something in a source could not be read: the run it spoke of last may have had more requests in its
     /// open turn than can be seen.
     pub fn gap(&mut self, kind: View, source: SourceId) {
-        if let Some(run) = self.last.get(&source).cloned() {
-            self.view(run, kind, source).gap();
+        if let Some(place) = self.last.get(&source).copied()
+            && let Some(view) = self.view(place, kind, source)
+        {
+            view.gap();
+            self.soil(place);
         }
     }
 
     /// Forgets what a source said, because it was rewritten and will be read again.
     pub fn reset_source(&mut self, source: SourceId) {
-        for (run, views) in &mut self.runs {
-            let before = views.len();
-            views.retain(|key, _| key.source != Some(source));
-            if views.len() < before {
-                self.dirty.insert(run.clone());
+        for place in 0..self.known.len() {
+            let Some(run) = &mut self.known[place] else { continue };
+            let before = run.views.len();
+            run.views.retain(|(key, _)| key.source != Some(source));
+            if run.views.is_empty() {
+                let key = run.key.clone();
+                self.remove(&key);
+                self.gone.push(key);
+            } else if run.views.len() < before {
+                self.soil(place);
             }
         }
-        self.runs.retain(|_, views| !views.is_empty());
     }
 
-    /// Returns the runs that something was said of since the last call.
+    /// Returns the runs that something was said of since the last call, in order.
     pub fn take_dirty(&mut self) -> BTreeSet<RunKey> {
-        std::mem::take(&mut self.dirty)
+        let mut dirty: BTreeSet<RunKey> = std::mem::take(&mut self.gone).into_iter().collect();
+        for place in std::mem::take(&mut self.dirty) {
+            if let Some(run) = &mut self.known[place]
+                && run.is_dirty
+            {
+                run.is_dirty = false;
+                dirty.insert(run.key.clone());
+            }
+        }
+        dirty
     }
 
     /// Forgets a run, to free its memory; repeats of its events are still known as such.
     pub fn forget(&mut self, run: &RunKey) {
-        self.last.retain(|_, last| last != run);
-        for view in self.runs.remove(run).into_iter().flat_map(BTreeMap::into_values) {
+        for (_, view) in self.remove(run).into_iter().flat_map(|run| run.views) {
             for id in view.event_ids() {
-                self.forgotten.insert(checksum(run, id));
+                self.forgotten.insert(id);
             }
         }
     }
 
+    fn remove(&mut self, key: &RunKey) -> Option<KnownRun> {
+        let place = self.places.remove(key)?;
+        let run = self.known[place].take()?;
+        for source in &run.speakers {
+            if self.last.get(source) == Some(&place) {
+                self.last.remove(source);
+            }
+        }
+        self.free.push(place);
+        Some(run)
+    }
+
+    fn soil(&mut self, place: usize) {
+        if let Some(run) = &mut self.known[place]
+            && !run.is_dirty
+        {
+            run.is_dirty = true;
+            self.dirty.push(place);
+        }
+    }
+
+    fn runs_in_order(&self) -> impl Iterator<Item = &KnownRun> {
+        self.places.values().filter_map(|place| self.known[*place].as_ref())
+    }
+
+    fn known(&self, key: &RunKey) -> Option<&KnownRun> {
+        self.known[*self.places.get(key)?].as_ref()
+    }
+
     /// Returns whether everything known of a run comes from logs of our own schema, which are never read twice.
     pub fn is_from_events(&self, run: &RunKey) -> bool {
-        self.runs.get(run).is_some_and(|views| views.keys().all(|key| key.kind == View::EVENTS))
+        self.known(run).is_some_and(|run| run.views.iter().all(|(key, _)| key.kind == View::EVENTS))
     }
 
     /// Returns when something last happened in each run.
     pub fn last_events(&self) -> impl Iterator<Item = (&RunKey, Option<DateTime<Utc>>)> {
-        self.runs.iter().map(|(key, views)| (key, views.values().filter_map(|view| view.last_at).max()))
+        self.runs_in_order()
+            .map(|run| (&run.key, run.views.iter().filter_map(|(_, view)| view.last_at).max()))
     }
 
     /// Returns the sources that are evidence of a run.
     pub fn sources(&self) -> BTreeSet<SourceId> {
-        self.runs.values().flat_map(BTreeMap::keys).map(|key| key.first).collect()
+        self.runs_in_order().flat_map(|run| &run.views).map(|(key, _)| key.first).collect()
     }
 
     /// Notes that something outside its log changed about a source.
     pub fn touch_source(&mut self, source: SourceId) {
-        let of_source = self.runs.iter().filter(|(_, views)| views.keys().any(|key| key.first == source));
-        self.dirty.extend(of_source.map(|(run, _)| run.clone()));
+        for place in 0..self.known.len() {
+            let speaks = |run: &KnownRun| run.views.iter().any(|(key, _)| key.first == source);
+            if self.known[place].as_ref().is_some_and(speaks) {
+                self.soil(place);
+            }
+        }
     }
 
     /// Returns what is remembered of forgotten runs, to be saved.
@@ -192,38 +236,39 @@ impl Engine {
     }
 
     /// Goes on with what was remembered of forgotten runs.
-    pub fn restore_forgotten(&mut self, mut forgotten: Forgotten) {
-        forgotten.ids = forgotten.order.iter().copied().collect();
-        self.forgotten = forgotten;
+    pub fn restore_forgotten(&mut self, forgotten: Forgotten) {
+        self.forgotten = forgotten.restored();
     }
 
     /// Returns the keys of all runs.
     pub fn keys(&self) -> impl Iterator<Item = &RunKey> {
-        self.runs.keys()
+        self.places.keys()
     }
 
-    /// Returns everything that was said, to be saved. Cheap only for small states: it copies them.
-    pub fn save(&self) -> Vec<SavedView> {
-        let views =
-            self.runs.iter().flat_map(|(run, views)| views.iter().map(move |(key, view)| (run, key, view)));
-        views
-            .map(|(run, key, view)| SavedView {
-                run: run.clone(),
-                kind: key.kind.0.to_owned(),
-                source: key.first,
-                view: view.clone(),
-            })
-            .collect()
+    /// Returns everything that was said of a run, to be saved.
+    pub fn save(&self, run: &RunKey) -> Vec<SavedView> {
+        let views = self.known(run).into_iter().flat_map(|run| &run.views);
+        let saved = views.map(|(key, view)| SavedView {
+            run: run.clone(),
+            kind: key.kind.0.to_owned(),
+            source: key.first,
+            view: view.clone(),
+        });
+        saved.collect()
     }
 
     /// Goes on from what was saved. Kinds of logs that this version does not know are left out.
     pub fn restore(&mut self, saved: Vec<SavedView>) {
-        for SavedView { run, kind, source, view } in saved {
+        for SavedView { run, kind, source, mut view } in saved {
             let Some(kind) = View::from_name(&kind) else { continue };
             let shared = kind == View::EVENTS;
             let key = SourceKey { kind, source: (!shared).then_some(source), first: source };
-            self.dirty.insert(run.clone());
-            self.runs.entry(run).or_default().insert(key, view);
+            let place = self.place_of(&run);
+            self.soil(place);
+            view.share(&mut self.memo);
+            if let Some(run) = &mut self.known[place] {
+                *view_at(&mut run.views, key) = view;
+            }
         }
     }
 
@@ -234,32 +279,72 @@ impl Engine {
 
     /// Returns all runs, by agent and id.
     pub fn runs(&self, as_of: &AsOf<'_>) -> Vec<Run> {
-        self.runs.iter().map(|(key, views)| join(key, parts(views), as_of)).collect()
+        self.runs_in_order().map(|run| join(&run.key, parts(&run.views), as_of)).collect()
     }
 
     /// Returns one run.
     pub fn run(&self, key: &RunKey, as_of: &AsOf<'_>) -> Option<Run> {
-        self.runs.get(key).map(|views| join(key, parts(views), as_of))
+        self.known(key).map(|run| join(&run.key, parts(&run.views), as_of))
     }
 
-    fn view(&mut self, key: RunKey, kind: View, source: SourceId) -> &mut ViewOfRun {
-        if !self.dirty.contains(&key) {
-            self.dirty.insert(key.clone());
+    /// Returns where the run stands that a source speaks of now.
+    fn place(&mut self, agent: &str, id: &str, source: SourceId) -> usize {
+        let is_it = |place: &usize| {
+            self.known[*place].as_ref().is_some_and(|run| *run.key.id == *id && *run.key.agent == *agent)
+        };
+        let last = self.last.get(&source).copied().filter(is_it);
+        let place = last.unwrap_or_else(|| {
+            let place = self.place_of(&RunKey::new(agent, id));
+            self.last.insert(source, place);
+            if let Some(run) = &mut self.known[place]
+                && !run.speakers.contains(&source)
+            {
+                run.speakers.push(source);
+            }
+            place
+        });
+        self.soil(place);
+        place
+    }
+
+    /// Returns where a run stands, after making room for a new one.
+    fn place_of(&mut self, key: &RunKey) -> usize {
+        if let Some(place) = self.places.get(key) {
+            return *place;
         }
-        if self.last.get(&source) != Some(&key) {
-            self.last.insert(source, key.clone());
-        }
-        let views = self.runs.entry(key).or_default();
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.known.push(None);
+            self.known.len() - 1
+        });
+        self.known[place] =
+            Some(KnownRun { key: key.clone(), views: Vec::new(), speakers: Vec::new(), is_dirty: false });
+        self.places.insert(key.clone(), place);
+        place
+    }
+
+    /// Returns the view of a source on a run; `None` for a run that is not there.
+    fn view(&mut self, place: usize, kind: View, source: SourceId) -> Option<&mut ViewOfRun> {
+        let views = &mut self.known[place].as_mut()?.views;
         let shared = kind == View::EVENTS || kind == View::OBJECTS;
-        if shared && let Some(known) = views.keys().find(|k| k.kind == kind).copied() {
-            return views.entry(known).or_default();
-        }
-        let source_key = SourceKey { kind, source: (!shared).then_some(source), first: source };
-        views.entry(source_key).or_default()
+        let known =
+            if shared { views.iter().map(|(key, _)| *key).find(|key| key.kind == kind) } else { None };
+        let first = SourceKey { kind, source: (!shared).then_some(source), first: source };
+        Some(view_at(views, known.unwrap_or(first)))
     }
 }
 
-fn parts(views: &BTreeMap<SourceKey, ViewOfRun>) -> Vec<Part<'_>> {
+/// Returns the view of a key, after making an empty one if there is none.
+fn view_at(views: &mut Vec<(SourceKey, ViewOfRun)>, key: SourceKey) -> &mut ViewOfRun {
+    let place = views.binary_search_by_key(&key, |(key, _)| *key).unwrap_or_else(|place| {
+        // Most runs have one source.
+        views.reserve_exact(1);
+        views.insert(place, (key, ViewOfRun::default()));
+        place
+    });
+    &mut views[place].1
+}
+
+fn parts(views: &[(SourceKey, ViewOfRun)]) -> Vec<Part<'_>> {
     views
         .iter()
         .map(|(key, view)| Part { source: key.first, kind: key.kind, view: Cow::Borrowed(view) })

@@ -3,6 +3,9 @@
 //! A class that the writer of an event stated is used only where there is neither status nor text to judge. Texts are
 //! redacted and bounded before they are kept; headers and bodies are used and dropped.
 
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 use retryscope_record::RawFailure;
 use retryscope_taxonomy::{self as taxonomy, Class, Reason};
@@ -10,9 +13,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::redact::redact;
 
-/// A failed attempt's error, classified.
+/// A failed attempt's error, classified. Copies share what it holds: one outage is the same error a thousand times.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Failure {
+#[serde(transparent)]
+pub struct Failure(Arc<Classified>);
+
+/// What is known of an error.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Classified {
     /// Failure class.
     pub class: Class,
     /// Reason within the class.
@@ -35,7 +43,21 @@ pub struct Failure {
     pub rule: String,
 }
 
-impl Failure {
+impl Deref for Failure {
+    type Target = Classified;
+
+    fn deref(&self) -> &Classified {
+        &self.0
+    }
+}
+
+impl DerefMut for Failure {
+    fn deref_mut(&mut self) -> &mut Classified {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+impl Classified {
     /// Returns whether nothing is known of it but that it happened.
     pub fn says_nothing(&self) -> bool {
         self.class == Class::Unknown
@@ -77,7 +99,7 @@ pub(crate) fn judge(said: &Said<'_>) -> Failure {
         message,
         now: said.at,
     });
-    let mut failure = Failure {
+    let mut failure = Classified {
         class: judged.class,
         reason: judged.reason,
         retryable: judged.retryable,
@@ -102,5 +124,55 @@ pub(crate) fn judge(said: &Said<'_>) -> Failure {
         failure.retryable = said.retryable.unwrap_or_else(|| class.is_retryable());
         "stated by the log".clone_into(&mut failure.rule);
     }
-    failure
+    Failure(Arc::new(failure))
+}
+
+/// The last failure that was judged by its plain fields alone, to share it with the next one that says the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Recent(Option<(Plain, Failure)>);
+
+/// The fields of a failure without text: what they mean does not depend on time.
+#[derive(Debug, Clone, PartialEq)]
+struct Plain {
+    provider: Option<String>,
+    status: Option<u16>,
+    class: Option<String>,
+    reason: Option<String>,
+    retryable: Option<bool>,
+    retry_after_ms: Option<u64>,
+}
+
+impl Recent {
+    /// Classifies; see [`judge`].
+    pub(crate) fn judge(&mut self, said: &Said<'_>) -> Failure {
+        let is_plain = said.code.is_none()
+            && said.message.is_none()
+            && said.raw.is_none()
+            && said.reset_at.is_none()
+            && said.upstream_request_id.is_none();
+        if !is_plain {
+            return judge(said);
+        }
+        if let Some((plain, failure)) = &self.0
+            && plain.provider.as_deref() == said.provider
+            && plain.status == said.status
+            && plain.class.as_deref() == said.class
+            && plain.reason.as_deref() == said.reason
+            && plain.retryable == said.retryable
+            && plain.retry_after_ms == said.retry_after_ms
+        {
+            return failure.clone();
+        }
+        let failure = judge(said);
+        let plain = Plain {
+            provider: said.provider.map(str::to_owned),
+            status: said.status,
+            class: said.class.map(str::to_owned),
+            reason: said.reason.map(str::to_owned),
+            retryable: said.retryable,
+            retry_after_ms: said.retry_after_ms,
+        };
+        self.0 = Some((plain, failure.clone()));
+        failure
+    }
 }

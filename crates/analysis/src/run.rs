@@ -2,6 +2,8 @@
 //!
 //! Not for: how it came to be (see `view` for one source, `join` for several).
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 use retryscope_events::{
     AttemptKind, AttemptOutcome, Candidate, DelaySource, ErrorSource, Layer, Source, Usage,
@@ -226,48 +228,66 @@ impl RequestOutcome {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Attempt {
     /// The agent's id of it, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// Who was asked.
-    pub candidate: Candidate,
+    pub candidate: Arc<Candidate>,
     /// What it was.
     pub kind: AttemptKind,
     /// Who sent it again; `None` for a first send or where the log does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layer: Option<Layer>,
     /// How it ended; `None` = not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<AttemptOutcome>,
     /// When it was sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<DateTime<Utc>>,
     /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<DateTime<Utc>>,
     /// Its error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
     /// Planned wait after it, in ms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
     /// Real wait after it, in ms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waited_ms: Option<u64>,
     /// What decided the wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_source: Option<DelaySource>,
     /// Attempts that the agent said it would make.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u64>,
     /// What differs in the next attempt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
     /// Whether output had begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_started: Option<bool>,
     /// Whether what was shown has been taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_discarded: Option<bool>,
     /// Whether it reached a server; `None` = unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reached: Option<bool>,
     /// How many upstream requests it stands for.
+    #[serde(default = "once", skip_serializing_if = "is_once")]
     pub sends: Bound,
     /// Whether the log's own format tells `sends`, so that no policy needs to.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sends_told: bool,
     /// Provider API, which decides about hidden layers.
-    pub api: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api: Option<Arc<str>>,
     /// How it is known.
     pub evidence: Evidence,
     /// Where it stands.
     pub origin: Origin,
     /// Tokens it used, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
     /// What the record of this attempt says of its stream and of where its error came from.
     #[serde(default)]
@@ -285,13 +305,21 @@ pub struct Told {
     pub idle_ms: Option<u64>,
 }
 
+fn once() -> Bound {
+    Bound::exact(1)
+}
+
+fn is_once(sends: &Bound) -> bool {
+    *sends == once()
+}
+
 /// Why a turn failed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cause {
     /// The error.
     pub failure: Failure,
     /// Who gave it.
-    pub candidate: Candidate,
+    pub candidate: Arc<Candidate>,
     /// Where it stands.
     pub evidence: Vec<Origin>,
 }

@@ -4,6 +4,7 @@
 //! the last time is counted, and what a later reading takes back is noted as a revision. Not for: metric names and help
 //! texts (the `report` crate has the one table).
 
+mod keys;
 mod labels;
 mod samples;
 
@@ -14,6 +15,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use retryscope_record::RunKey;
 use serde::{Deserialize, Serialize};
 
+use self::keys::{Bases, Names, SeriesId, Table};
 pub use self::labels::{Aliases, Labels};
 use self::labels::{Seen, known_in_advance};
 use self::samples::{Sample, samples};
@@ -72,12 +74,18 @@ pub struct Histogram {
 }
 
 /// All counters.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Totals {
     #[serde(with = "pairs")]
     counters: BTreeMap<Series, u64>,
     #[serde(with = "pairs")]
     histograms: BTreeMap<Series, Histogram>,
+    /// The series that runs have added to.
+    table: Table,
+    #[serde(skip)]
+    names: Names,
+    #[serde(skip)]
+    scratch: BySeries,
     /// What each run has added so far.
     #[serde(with = "pairs")]
     added: BTreeMap<RunKey, Added>,
@@ -107,6 +115,9 @@ impl Default for Totals {
         Self {
             counters: BTreeMap::new(),
             histograms: BTreeMap::new(),
+            table: Table::default(),
+            names: Names::default(),
+            scratch: BySeries::default(),
             added: BTreeMap::new(),
             findings: BTreeMap::new(),
             revisions: 0,
@@ -122,13 +133,25 @@ impl Default for Totals {
 /// What one run has added: by series without arrival.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Added {
-    #[serde(with = "pairs")]
-    series: BTreeMap<Series, u64>,
+    series: Vec<(SeriesId, u64)>,
     /// How much of it later readings took back.
     taken_back: u64,
     /// Rules that it was found to break.
     #[serde(default)]
     broken: BTreeSet<String>,
+}
+
+impl Added {
+    fn of(&self, series: SeriesId) -> u64 {
+        self.series.iter().find(|(id, _)| *id == series).map_or(0, |(_, n)| *n)
+    }
+
+    fn grow(&mut self, series: SeriesId, n: u64) {
+        match self.series.iter_mut().find(|(id, _)| *id == series) {
+            Some((_, known)) => *known += n,
+            None => self.series.push((series, n)),
+        }
+    }
 }
 
 /// Metric and labels.
@@ -140,11 +163,51 @@ pub struct Series {
     pub labels: Labels,
 }
 
-/// What is new of one series, newest first.
+/// What is new of one series.
 struct Growth {
-    series: Series,
-    samples: Vec<Sample>,
+    series: SeriesId,
+    /// Where its samples stand in [`BySeries`].
+    place: usize,
     left: u64,
+}
+
+/// The samples of one run by series. Its memory is used again for the next run.
+#[derive(Debug, Clone, Default)]
+struct BySeries {
+    /// Where in `samples` those of a series stand, by its number.
+    places: Vec<Option<usize>>,
+    samples: Vec<(SeriesId, Vec<Sample>)>,
+    /// Emptied lists.
+    spare: Vec<Vec<Sample>>,
+}
+
+impl BySeries {
+    fn push(&mut self, series: SeriesId, sample: Sample) {
+        if self.places.len() <= series.index() {
+            self.places.resize(series.index() + 1, None);
+        }
+        let place = *self.places[series.index()].get_or_insert_with(|| {
+            self.samples.push((series, self.spare.pop().unwrap_or_default()));
+            self.samples.len() - 1
+        });
+        self.samples[place].1.push(sample);
+    }
+
+    fn of(&self, series: SeriesId) -> &[Sample] {
+        let place = self.places.get(series.index()).copied().flatten();
+        place.map_or(&[], |place| &self.samples[place].1)
+    }
+
+    fn clear(&mut self) {
+        for (series, mut samples) in self.samples.drain(..) {
+            self.places[series.index()] = None;
+            samples.clear();
+            // What one large run needed is not kept for ever.
+            if samples.capacity() <= 1_024 {
+                self.spare.push(samples);
+            }
+        }
+    }
 }
 
 impl Totals {
@@ -173,35 +236,44 @@ impl Totals {
     /// A later record may change a label of what was counted (a model that was not known yet, a failure that is explained
     /// later). It is not counted again: of each metric, a run adds no more than it has in all.
     pub fn add(&mut self, run: &Run, now: DateTime<Utc>) {
-        let mut by_series: BTreeMap<Series, Vec<Sample>> = BTreeMap::new();
-        for mut sample in samples(run, &self.aliases) {
-            let labels = self.seen.labels(std::mem::take(&mut sample.labels));
-            by_series.entry(Series { metric: sample.metric, labels }).or_default().push(sample);
+        if self.table.forget_keys() {
+            self.names = Names::default();
+        }
+        let mut by_series = std::mem::take(&mut self.scratch);
+        {
+            let Self { table, seen, names, aliases, .. } = self;
+            samples(run, Bases::new(names, run, aliases), |names, key, sample| {
+                by_series.push(table.find(key, names, seen), sample);
+            });
         }
         let mut added = self.added.remove(&run.key).unwrap_or_default();
         let mut fallen: BTreeMap<Metric, u64> = BTreeMap::new();
         let mut growths: BTreeMap<Metric, Vec<Growth>> = BTreeMap::new();
         for (series, known) in &added.series {
-            let total = by_series.get(series).map_or(0, |samples| total_of(series.metric, samples));
+            let metric = self.table.series(*series).metric;
+            let total = total_of(metric, by_series.of(*series));
             if total < *known {
-                *fallen.entry(series.metric).or_default() += known - total;
+                *fallen.entry(metric).or_default() += known - total;
             }
         }
-        for (series, mut samples) in by_series {
-            let known = added.series.get(&series).copied().unwrap_or(0);
-            let left = total_of(series.metric, &samples).saturating_sub(known);
+        let mut order: Vec<usize> = (0..by_series.samples.len()).collect();
+        order.sort_unstable_by_key(|place| self.table.series(by_series.samples[*place].0));
+        for place in order {
+            let (series, samples) = &mut by_series.samples[place];
+            let metric = self.table.series(*series).metric;
+            let known = added.of(*series);
+            let left = total_of(metric, samples).saturating_sub(known);
             if left > 0 {
-                // The newest are the new ones; without times, the last.
-                samples.reverse();
-                samples.sort_by_key(|sample| std::cmp::Reverse(sample.at));
-                growths.entry(series.metric).or_default().push(Growth { series, samples, left });
+                growths.entry(metric).or_default().push(Growth { series: *series, place, left });
             }
         }
         for (metric, growths) in growths {
             let grown: u64 = growths.iter().map(|growth| growth.left).sum();
             let allowed = grown.saturating_sub(fallen.get(&metric).copied().unwrap_or(0));
-            self.grow(growths, allowed, &mut added, now);
+            self.grow(metric, growths, &mut by_series, allowed, &mut added, now);
         }
+        by_series.clear();
+        self.scratch = by_series;
         // Waits are sums of time, not counts.
         let taken_back =
             fallen.iter().filter(|(m, _)| !matches!(m, Metric::Waiting | Metric::Sent)).map(|(_, n)| n).sum();
@@ -230,22 +302,53 @@ impl Totals {
     }
 
     /// Counts what is new, at most `allowed` of it.
-    fn grow(&mut self, growths: Vec<Growth>, mut allowed: u64, added: &mut Added, now: DateTime<Utc>) {
-        for mut growth in growths {
-            for sample in std::mem::take(&mut growth.samples) {
-                let n = if is_histogram(sample.metric) { 1 } else { sample.n };
-                let n = n.min(growth.left).min(allowed);
-                if n == 0 {
+    fn grow(
+        &mut self,
+        metric: Metric,
+        growths: Vec<Growth>,
+        by_series: &mut BySeries,
+        mut allowed: u64,
+        added: &mut Added,
+        now: DateTime<Utc>,
+    ) {
+        for Growth { series: id, place, mut left } in growths {
+            let samples = &mut by_series.samples[place].1;
+            // The newest are the new ones; without times, the last. Where all are new the order does not matter.
+            if left > allowed || added.of(id) > 0 {
+                samples.reverse();
+                samples.sort_by_key(|sample| std::cmp::Reverse(sample.at));
+            }
+            let series = self.table.series(id).clone();
+            // Those that are counted alike are counted together.
+            let mut alike: Option<(Sample, u64)> = None;
+            let mut counted = 0;
+            for sample in samples.iter().copied() {
+                let n = if is_histogram(metric) { 1 } else { sample.n };
+                let n = n.min(left).min(allowed);
+                if left == 0 || allowed == 0 {
                     break;
                 }
-                if is_histogram(sample.metric) {
-                    self.observe(&growth.series, sample.n);
-                } else {
-                    self.count(&growth.series, &sample, n, now);
+                if n == 0 {
+                    continue;
                 }
-                growth.left -= n;
+                if is_histogram(metric) {
+                    self.observe(&series, sample.n);
+                } else if let Some((first, sum)) = &mut alike
+                    && is_alike(metric, first, &sample, now)
+                {
+                    *sum += n;
+                } else if let Some((first, sum)) = alike.replace((sample, n)) {
+                    self.count(&series, &first, sum, now);
+                }
+                left -= n;
                 allowed -= n;
-                *added.series.entry(growth.series.clone()).or_default() += n;
+                counted += n;
+            }
+            if let Some((first, sum)) = alike {
+                self.count(&series, &first, sum, now);
+            }
+            if counted > 0 {
+                added.grow(id, counted);
             }
         }
     }
@@ -258,6 +361,13 @@ impl Totals {
     /// Returns the counters in order.
     pub fn counters(&self) -> impl Iterator<Item = (&Series, u64)> {
         self.counters.iter().map(|(series, n)| (series, *n))
+    }
+
+    /// Returns the counters of one metric in order.
+    pub fn counters_of(&self, metric: Metric) -> impl Iterator<Item = (&Labels, u64)> {
+        let first = Series { metric, labels: Labels::default() };
+        let from = self.counters.range(first..).take_while(move |(series, _)| series.metric == metric);
+        from.map(|(series, n)| (&series.labels, *n))
     }
 
     /// Returns the histograms in order.
@@ -292,8 +402,8 @@ impl Totals {
         }
         let mut series = series.clone();
         if has_arrival(series.metric) {
-            let late = sample.at.is_some_and(|at| now - at > LATE_AFTER);
-            series.labels = series.labels.with("arrival", if late { "late" } else { "live" });
+            let arrival = if is_late(sample, now) { "late" } else { "live" };
+            series.labels = series.labels.with("arrival", arrival);
         }
         if let Some(known) = self.counters.get_mut(&series) {
             *known += n;
@@ -369,6 +479,20 @@ impl Totals {
     }
 }
 
+fn is_late(sample: &Sample, now: DateTime<Utc>) -> bool {
+    sample.at.is_some_and(|at| now - at > LATE_AFTER)
+}
+
+/// Returns whether two samples of a series are counted in one place: the minute of a budget, or a counter.
+fn is_alike(metric: Metric, a: &Sample, b: &Sample, now: DateTime<Utc>) -> bool {
+    if metric == Metric::Sent {
+        let minute = |sample: &Sample| sample.at.map(Budget::minute);
+        minute(a) == minute(b)
+    } else {
+        !has_arrival(metric) || is_late(a, now) == is_late(b, now)
+    }
+}
+
 fn total_of(metric: Metric, samples: &[Sample]) -> u64 {
     if is_histogram(metric) { samples.len() as u64 } else { samples.iter().map(|sample| sample.n).sum() }
 }
@@ -408,5 +532,75 @@ mod pairs {
         D: Deserializer<'de>,
     {
         Ok(Vec::<(K, V)>::deserialize(d)?.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use retryscope_events::{Event, ModelRequest, ModelResponse, ModelRetry};
+    use retryscope_record::{Item, Origin, Place, SourceId, View};
+
+    use super::*;
+    use crate::engine::{AsOf, Engine};
+
+    fn at(second: i64) -> DateTime<Utc> {
+        DateTime::UNIX_EPOCH + TimeDelta::days(20_000) + TimeDelta::seconds(second)
+    }
+
+    /// A run of one request that is sent again after each of these waits.
+    fn said(engine: &mut Engine, request: &str, from: i64, waits: &[u64]) {
+        let mut events = vec![Event::new("r", at(from), ModelRequest::new().request_id(request))];
+        for (index, wait) in waits.iter().enumerate() {
+            let body = ModelRetry::new().request_id(request).status(503_u16).delay_ms(*wait).waited_ms(*wait);
+            events.push(Event::new("r", at(from + 1 + i64::try_from(index).unwrap_or(0)), body));
+        }
+        events.push(Event::new("r", at(from + 9), ModelResponse::new().request_id(request)));
+        for event in events {
+            let origin = Origin { source: SourceId(0), place: Place::Line(1) };
+            engine.apply(View::EVENTS, origin, &Item::Event(Box::new(event.agent("demo")), None));
+        }
+    }
+
+    fn count(engine: &Engine, totals: &mut Totals) {
+        let sources = BTreeMap::new();
+        for run in engine.runs(&AsOf { now: at(60), sources: &sources }) {
+            totals.add(&run, at(60));
+        }
+    }
+
+    fn sum(totals: &Totals, metric: Metric) -> u64 {
+        totals.counters_of(metric).map(|(_, n)| n).sum()
+    }
+
+    #[test]
+    fn a_wait_of_nothing_hides_no_other() {
+        let (mut engine, mut totals) = (Engine::new(), Totals::default());
+        said(&mut engine, "q", 0, &[100, 50, 0]);
+        count(&engine, &mut totals);
+        assert_eq!(sum(&totals, Metric::Waiting), 150);
+        assert_eq!(
+            totals.histograms().find(|(s, _)| s.metric == Metric::RetryDelay).map(|(_, h)| h.count),
+            Some(3)
+        );
+    }
+
+    #[test]
+    fn a_run_that_grows_is_counted_once_also_after_a_restart() {
+        let (mut engine, mut totals) = (Engine::new(), Totals::default());
+        said(&mut engine, "q", 0, &[100]);
+        count(&engine, &mut totals);
+        count(&engine, &mut totals);
+        let text = serde_json::to_string(&totals).unwrap_or_default();
+        let mut restored: Totals = serde_json::from_str(&text).unwrap_or_default();
+        said(&mut engine, "q2", 20, &[10, 20]);
+        for totals in [&mut totals, &mut restored] {
+            count(&engine, totals);
+            assert_eq!(sum(totals, Metric::LogicalRequests), 2);
+            assert_eq!(sum(totals, Metric::UpstreamRequests), 5);
+            assert_eq!(sum(totals, Metric::Retries), 3);
+            assert_eq!(sum(totals, Metric::Waiting), 130);
+        }
     }
 }

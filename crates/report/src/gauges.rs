@@ -26,7 +26,7 @@ pub struct RunGauges {
     pub requests: usize,
     /// Since when it waits, and until when.
     wait: Option<(DateTime<Utc>, DateTime<Utc>)>,
-    providers: BTreeMap<Arc<str>, OfProvider>,
+    providers: Vec<(Arc<str>, OfProvider)>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -44,11 +44,15 @@ impl RunGauges {
             let since = attempt.ended_at?;
             Some((since, since + TimeDelta::milliseconds(attempt.delay_ms?.cast_signed())))
         });
-        let mut providers: BTreeMap<Arc<str>, OfProvider> = BTreeMap::new();
+        let mut providers: Vec<(Arc<str>, OfProvider)> = Vec::new();
         for attempt in run.turns.iter().flat_map(|t| &t.requests).flat_map(|r| &r.attempts) {
-            let known = providers
-                .entry(aliases.provider(run, Some(attempt)))
-                .or_insert_with(|| OfProvider { hidden: (0, Some(0)), resets: None });
+            let name = aliases.provider(run, Some(attempt));
+            let place = providers.iter().position(|(known, _)| **known == *name).unwrap_or_else(|| {
+                providers.reserve_exact(1);
+                providers.push((name.into(), OfProvider { hidden: (0, Some(0)), resets: None }));
+                providers.len() - 1
+            });
+            let known = &mut providers[place].1;
             known.hidden.0 += attempt.sends.min.saturating_sub(1);
             known.hidden.1 = known.hidden.1.zip(attempt.sends.max).map(|(a, b)| a + b.saturating_sub(1));
             let failure = attempt.failure.as_ref().filter(|f| f.class == Class::Exhausted);

@@ -217,7 +217,7 @@ enum Candidates {
 }
 
 fn several_candidates(requests: &[&LogicalRequest]) -> Candidates {
-    let all = || requests.iter().flat_map(|r| &r.attempts).map(|a| &a.candidate);
+    let all = || requests.iter().flat_map(|r| &r.attempts).map(|a| &*a.candidate);
     let same =
         |part: fn(&Candidate) -> &Option<String>| all().all(|c| part(c) == all().next().map_or(&None, part));
     match (same(|c| &c.provider), same(|c| &c.model) && same(|c| &c.transport)) {

@@ -2,6 +2,7 @@
 //! attempts.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use retryscope_events::{AttemptKind, AttemptOutcome, Source};
@@ -117,10 +118,17 @@ fn same_request<'a>(request: &RequestView, turn: &TurnView, twin: &'a TurnView) 
 }
 
 fn enrich(attempt: &mut Attempt, other: &Attempt) {
-    let candidate = &mut attempt.candidate;
-    candidate.provider = candidate.provider.take().or_else(|| other.candidate.provider.clone());
-    candidate.model = candidate.model.take().or_else(|| other.candidate.model.clone());
-    candidate.endpoint = candidate.endpoint.take().or_else(|| other.candidate.endpoint.clone());
+    let lacks = |own: &Option<String>, theirs: &Option<String>| own.is_none() && theirs.is_some();
+    let (own, theirs) = (&attempt.candidate, &other.candidate);
+    if lacks(&own.provider, &theirs.provider)
+        || lacks(&own.model, &theirs.model)
+        || lacks(&own.endpoint, &theirs.endpoint)
+    {
+        let own = Arc::make_mut(&mut attempt.candidate);
+        own.provider = own.provider.take().or_else(|| theirs.provider.clone());
+        own.model = own.model.take().or_else(|| theirs.model.clone());
+        own.endpoint = own.endpoint.take().or_else(|| theirs.endpoint.clone());
+    }
     attempt.delay_ms = attempt.delay_ms.or(other.delay_ms);
     attempt.delay_source = attempt.delay_source.or(other.delay_source);
     attempt.max_attempts = attempt.max_attempts.or(other.max_attempts);

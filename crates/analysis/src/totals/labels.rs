@@ -48,6 +48,15 @@ impl Labels {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| &**value)
     }
 
+    /// Returns the value of a label, looked for first where it stood in the series before; most series of a metric have the
+    /// same labels.
+    pub fn get_near(&self, name: &str, place: &mut usize) -> Option<&str> {
+        if self.0.get(*place).is_none_or(|(known, _)| *known != name) {
+            *place = self.0.iter().position(|(known, _)| *known == name)?;
+        }
+        self.0.get(*place).map(|(_, value)| &**value)
+    }
+
     /// Returns the same labels with one of them set.
     pub(super) fn with(&self, name: &'static str, value: &str) -> Self {
         let mut pairs = self.0.clone();
@@ -86,17 +95,17 @@ impl Aliases {
     }
 
     /// Returns the provider of an attempt under its usual name; `unknown` where nothing names it.
-    pub fn provider(&self, run: &Run, attempt: Option<&Attempt>) -> Arc<str> {
-        let candidate = attempt.map(|a| &a.candidate);
+    pub fn provider<'a>(&'a self, run: &'a Run, attempt: Option<&'a Attempt>) -> &'a str {
+        let candidate = attempt.map(|a| &*a.candidate);
         let named = candidate.and_then(|c| c.provider.as_deref()).or(run.facts.provider.as_deref());
         if !self.0.is_empty() {
             let host = candidate.and_then(|c| c.endpoint.as_deref()).map(host);
             // A configured id says more than the host behind it.
             if let Some(alias) = [named, host].into_iter().flatten().find_map(|name| self.0.get(name)) {
-                return alias.clone();
+                return alias;
             }
         }
-        named.unwrap_or("unknown").into()
+        named.unwrap_or("unknown")
     }
 }
 

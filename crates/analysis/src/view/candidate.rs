@@ -1,5 +1,7 @@
 //! Facts and candidates that are said piece by piece: later words win, absent ones erase nothing.
 
+use std::sync::Arc;
+
 use retryscope_events::{Candidate, RunStarted};
 use retryscope_record::Facts;
 
@@ -37,11 +39,50 @@ impl Declared {
     }
 }
 
-pub(super) fn merge_candidate(into: &mut Candidate, said: &Candidate) {
-    *into = merged(into, said);
+/// Candidates that were made last: an agent has few, and each attempt names one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Known(Vec<Arc<Candidate>>);
+
+/// Candidates that are looked through.
+const KNOWN: usize = 8;
+
+impl Known {
+    /// Returns what two candidates say together, the second one before the first.
+    pub(super) fn merged(&mut self, base: &Arc<Candidate>, said: &Candidate) -> Arc<Candidate> {
+        if says(base, said, base) { base.clone() } else { self.of(base, said) }
+    }
+
+    /// Returns this candidate.
+    pub(super) fn shared(&mut self, said: &Candidate) -> Arc<Candidate> {
+        self.of(said, said)
+    }
+
+    fn of(&mut self, base: &Candidate, said: &Candidate) -> Arc<Candidate> {
+        if let Some(known) = self.0.iter().find(|known| says(base, said, known)) {
+            return known.clone();
+        }
+        let made = Arc::new(merged(base, said));
+        self.0.truncate(KNOWN - 1);
+        self.0.insert(0, made.clone());
+        made
+    }
 }
 
-pub(super) fn merged(base: &Candidate, said: &Candidate) -> Candidate {
+/// Returns whether `base` and `said` together are `whole`.
+fn says(base: &Candidate, said: &Candidate, whole: &Candidate) -> bool {
+    let part = |said: &Option<String>, base: &Option<String>, whole: &Option<String>| {
+        said.as_ref().or(base.as_ref()) == whole.as_ref()
+    };
+    part(&said.provider, &base.provider, &whole.provider)
+        && part(&said.model, &base.model, &whole.model)
+        && part(&said.alias, &base.alias, &whole.alias)
+        && part(&said.endpoint, &base.endpoint, &whole.endpoint)
+        && part(&said.region, &base.region, &whole.region)
+        && part(&said.account, &base.account, &whole.account)
+        && part(&said.transport, &base.transport, &whole.transport)
+}
+
+fn merged(base: &Candidate, said: &Candidate) -> Candidate {
     let pick = |said: &Option<String>, base: &Option<String>| said.clone().or_else(|| base.clone());
     Candidate {
         provider: pick(&said.provider, &base.provider),

@@ -12,10 +12,11 @@ use retryscope_record::{Origin, RawFailure, TurnOutcome};
 use serde_json::Value;
 
 use crate::count::{Bound, Evidence};
-use crate::judge::{Failure, Said, judge};
+use crate::judge::{Failure, Said};
 use crate::run::Told;
 
-use super::candidate::{differs, merge_candidate, merged};
+use super::candidate::differs;
+use super::memo::Memo;
 use super::request::{Pending, RequestEnd, RequestView, add_missing, close, ends_before};
 use super::{End, ViewOfRun};
 
@@ -27,27 +28,34 @@ impl ViewOfRun {
         origin: Origin,
         event: &Event,
         id: Option<&String>,
+        memo: &mut Memo,
     ) -> &mut RequestView {
         let visibility = self.foreground;
+        let requests = &self.turns[turn].requests;
         let found = match id {
-            Some(id) => self.turns[turn].requests.iter().rposition(|r| r.id == *id),
-            None => self.turns[turn].requests.iter().rposition(|r| r.end.is_none()),
+            Some(id) => self.request_ids.find(turn, requests, id),
+            None => requests.iter().rposition(|r| r.end.is_none()),
         };
         let index = found.unwrap_or_else(|| {
             self.next_local += 1;
-            let candidate = Candidate {
+            let named = Candidate {
                 provider: self.facts.provider.clone(),
                 model: self.facts.model.clone(),
                 ..Candidate::default()
             };
-            self.turns[turn].requests.push(RequestView {
+            let requests = &mut self.turns[turn].requests;
+            let index = requests.len();
+            if index == 0 {
+                requests.reserve_exact(1);
+            }
+            requests.push(RequestView {
                 id: id.cloned().unwrap_or_else(|| format!("#{}", self.next_local)),
                 id_is_native: id.is_some_and(|id| !id.starts_with('#')),
                 source: Source::Foreground,
                 visibility,
                 purpose: None,
                 step: event.step,
-                candidate,
+                candidate: memo.candidate(&named),
                 attempts: Vec::new(),
                 end: None,
                 usage: None,
@@ -63,14 +71,23 @@ impl ViewOfRun {
                 opened_at: event.ts,
                 api: None,
             });
-            self.turns[turn].requests.len() - 1
+            index
         });
         let request = &mut self.turns[turn].requests[index];
-        request.api.clone_from(&self.facts.api);
+        if request.api.as_deref() != self.facts.api.as_deref() {
+            request.api = self.facts.api.as_deref().map(Into::into);
+        }
         request
     }
 
-    pub(super) fn request(&mut self, turn: usize, origin: Origin, event: &Event, body: &ModelRequest) {
+    pub(super) fn request(
+        &mut self,
+        turn: usize,
+        origin: Origin,
+        event: &Event,
+        body: &ModelRequest,
+        memo: &mut Memo,
+    ) {
         let background = self.background;
         // A turn that asks again was not over.
         if self.turns[turn].end.as_ref().is_some_and(|end| end.outcome != TurnOutcome::Cancelled) {
@@ -82,9 +99,9 @@ impl ViewOfRun {
                 close(open, origin, None, TurnOutcome::Unknown, false);
             }
         }
-        let request = self.request_of(turn, origin, event, body.request_id.as_ref());
+        let request = self.request_of(turn, origin, event, body.request_id.as_ref(), memo);
         if let Some(candidate) = &body.candidate {
-            merge_candidate(&mut request.candidate, candidate);
+            request.candidate = memo.merged(&request.candidate, candidate);
         }
         if let Some(source) = body.source {
             request.source = source;
@@ -103,11 +120,12 @@ impl ViewOfRun {
         event: &Event,
         body: &ModelAttempt,
         raw: Option<&RawFailure>,
+        memo: &mut Memo,
     ) {
         if let Some(id) = &body.upstream_request_id {
             self.turns[turn].anchors.insert(id.clone());
         }
-        let request = self.request_of(turn, origin, event, body.request_id.as_ref());
+        let request = self.request_of(turn, origin, event, body.request_id.as_ref(), memo);
         request.explicit = true;
         let known = body
             .attempt_id
@@ -118,9 +136,10 @@ impl ViewOfRun {
             let kind = body.kind.or(request.next_kind.take());
             request.push(origin, Evidence::Observed);
             let index = request.attempts.len() - 1;
-            let candidate = body.candidate.clone().unwrap_or_default();
             let attempt = &mut request.attempts[index];
-            merge_candidate(&mut attempt.candidate, &candidate);
+            if let Some(candidate) = &body.candidate {
+                attempt.candidate = memo.merged(&attempt.candidate, candidate);
+            }
             attempt.started_at = body.started_at.or(event.ts);
             if let Some(kind) = kind {
                 attempt.kind = kind;
@@ -178,7 +197,7 @@ impl ViewOfRun {
                 raw,
                 at: event.ts,
             };
-            let failure = judge(&said);
+            let failure = memo.judge(&said);
             attempt.reached = reached(&failure);
             attempt.failure = Some(failure);
         }
@@ -191,10 +210,11 @@ impl ViewOfRun {
         event: &Event,
         body: &ModelRetry,
         raw: Option<&RawFailure>,
+        memo: &mut Memo,
     ) {
-        let request = self.request_of(turn, origin, event, body.request_id.as_ref());
+        let request = self.request_of(turn, origin, event, body.request_id.as_ref(), memo);
         if let Some(candidate) = &body.candidate {
-            let now = merged(&request.candidate, candidate);
+            let now = memo.merged(&request.candidate, candidate);
             if request.attempts.last().is_some_and(|a| differs(&a.candidate, &now))
                 && request.next_kind.is_none()
             {
@@ -203,7 +223,7 @@ impl ViewOfRun {
             }
             request.candidate = now;
         }
-        let provider = request.candidate.provider.clone();
+        let asked = request.candidate.clone();
         let attempt = if request.explicit && !request.attempts.is_empty() {
             request.pending = None;
             let last = request.attempts.len() - 1;
@@ -216,7 +236,7 @@ impl ViewOfRun {
         attempt.origin = if attempt.failure.is_some() { attempt.origin } else { origin };
         attempt.ended_at = attempt.ended_at.or(event.ts);
         let said = Said {
-            provider: provider.as_deref(),
+            provider: asked.provider.as_deref(),
             status: body.status,
             code: body.code.as_deref(),
             message: body.message.as_deref(),
@@ -230,7 +250,7 @@ impl ViewOfRun {
             at: event.ts,
         };
         if attempt.failure.is_none() || body.status.is_some() || body.message.is_some() {
-            let failure = judge(&said);
+            let failure = memo.judge(&said);
             attempt.reached = reached(&failure);
             attempt.failure = Some(failure);
         }
@@ -247,10 +267,17 @@ impl ViewOfRun {
         request.pending = Some(Pending { at: event.ts, delay_ms: body.delay_ms });
     }
 
-    pub(super) fn fallback(&mut self, turn: usize, origin: Origin, event: &Event, body: &ModelFallback) {
-        let request = self.request_of(turn, origin, event, body.request_id.as_ref());
+    pub(super) fn fallback(
+        &mut self,
+        turn: usize,
+        origin: Origin,
+        event: &Event,
+        body: &ModelFallback,
+        memo: &mut Memo,
+    ) {
+        let request = self.request_of(turn, origin, event, body.request_id.as_ref(), memo);
         if let Some(from) = &body.from {
-            merge_candidate(&mut request.candidate, from);
+            request.candidate = memo.merged(&request.candidate, from);
         }
         if !request.explicit {
             let codes = body.failures.as_deref().unwrap_or_default();
@@ -267,14 +294,18 @@ impl ViewOfRun {
                 let status = codes
                     .get(usize::try_from(seen + n).unwrap_or(usize::MAX))
                     .and_then(|code| code_as_status(code.as_ref()));
-                let provider = request.candidate.provider.clone();
+                let asked = request.candidate.clone();
                 let attempt = request.push(origin, Evidence::Derived);
                 attempt.outcome = Some(AttemptOutcome::Failed);
                 if n + 1 == missing {
                     attempt.ended_at = event.ts;
                 }
-                let failure =
-                    judge(&Said { provider: provider.as_deref(), status, at: event.ts, ..Said::default() });
+                let failure = memo.judge(&Said {
+                    provider: asked.provider.as_deref(),
+                    status,
+                    at: event.ts,
+                    ..Said::default()
+                });
                 attempt.failure = Some(failure);
             }
         }
@@ -282,17 +313,24 @@ impl ViewOfRun {
         request.next_kind = Some(AttemptKind::Fallback);
         if let Some(to) = &body.to {
             request.candidate = if body.kind.is_none_or(|kind| kind == FallbackKind::Model) {
-                to.clone()
+                memo.candidate(to)
             } else {
-                merged(&request.candidate, to)
+                memo.merged(&request.candidate, to)
             };
         }
     }
 
-    pub(super) fn response(&mut self, turn: usize, origin: Origin, event: &Event, body: &ModelResponse) {
-        let request = self.request_of(turn, origin, event, body.request_id.as_ref());
+    pub(super) fn response(
+        &mut self,
+        turn: usize,
+        origin: Origin,
+        event: &Event,
+        body: &ModelResponse,
+        memo: &mut Memo,
+    ) {
+        let request = self.request_of(turn, origin, event, body.request_id.as_ref(), memo);
         if let Some(candidate) = &body.candidate {
-            merge_candidate(&mut request.candidate, candidate);
+            request.candidate = memo.merged(&request.candidate, candidate);
         }
         if request.end == Some(RequestEnd::Answered) {
             // Said again, with more: one message on several lines, the last of which has the whole usage.
@@ -328,13 +366,14 @@ impl ViewOfRun {
         event: &Event,
         body: &ModelFailed,
         raw: Option<&RawFailure>,
+        memo: &mut Memo,
     ) {
         if let Some(id) = &body.upstream_request_id {
             self.turns[turn].anchors.insert(id.clone());
         }
-        let request = self.request_of(turn, origin, event, body.request_id.as_ref());
+        let request = self.request_of(turn, origin, event, body.request_id.as_ref(), memo);
         if let Some(candidate) = &body.candidate {
-            merge_candidate(&mut request.candidate, candidate);
+            request.candidate = memo.merged(&request.candidate, candidate);
         }
         let cut = matches!(
             body.decision,
@@ -344,7 +383,7 @@ impl ViewOfRun {
                     | retryscope_events::Decision::Budget
             )
         ) && request.pending.is_some_and(|p| ends_before(&p, event.ts, 0));
-        let provider = request.candidate.provider.clone();
+        let asked = request.candidate.clone();
         if !cut {
             let attempt = if request.explicit && !request.attempts.is_empty() {
                 request.pending = None;
@@ -356,7 +395,7 @@ impl ViewOfRun {
             attempt.outcome = Some(AttemptOutcome::Failed);
             attempt.ended_at = attempt.ended_at.or(event.ts);
             let said = Said {
-                provider: provider.as_deref(),
+                provider: asked.provider.as_deref(),
                 status: body.status,
                 code: body.code.as_deref(),
                 message: body.message.as_deref(),
@@ -373,7 +412,7 @@ impl ViewOfRun {
                 || body.message.is_some()
                 || body.code.is_some()
                 || body.class.is_some();
-            let failure = judge(&said);
+            let failure = memo.judge(&said);
             let better =
                 attempt.failure.as_ref().is_none_or(|known| known.says_nothing() || !failure.says_nothing());
             if detailed && better {

@@ -5,9 +5,11 @@
 
 mod candidate;
 mod events;
+mod ids;
+mod memo;
 mod request;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use chrono::{DateTime, Utc};
 use retryscope_events::{Body, Event, Source};
@@ -19,6 +21,8 @@ use crate::run::Declared;
 use crate::tools::{Entry, What};
 
 pub(crate) use candidate::merge_facts;
+use ids::RequestIds;
+pub(crate) use memo::Memo;
 pub(crate) use request::{RequestEnd, RequestView};
 
 /// Entries of a ledger that are kept.
@@ -28,28 +32,41 @@ const LEDGER_LIMIT: usize = 10_000;
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ViewOfRun {
     pub(crate) facts: Facts,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) declared: Option<Box<Declared>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) turns: Vec<TurnView>,
     pub(crate) foreground: Visibility,
     pub(crate) background: Visibility,
     /// Why the foreground visibility is what it is, as a clause.
     pub(crate) because: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) tail_may_be_lost: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) fallbacks_hidden: bool,
     /// Ends of turns are said elsewhere.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) ends_elsewhere: bool,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) blind_spots: BTreeSet<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) settings: Vec<(String, String)>,
     /// The agent's word and sentence for the end of the last turn, from a file beside the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) explained: Option<(Option<String>, String)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) first_at: Option<DateTime<Utc>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last_at: Option<DateTime<Utc>>,
     /// What the tool ledger says, and what else happened after it began.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) ledger: Vec<Entry>,
-    seen: BTreeSet<String>,
-    last_seq: Option<(String, u64)>,
+    /// Ids by which repeats are known, as checksums.
+    #[serde(default)]
+    seen: HashSet<u64>,
     next_local: u64,
+    #[serde(skip)]
+    request_ids: RequestIds,
 }
 
 /// How much a source shows of one kind of requests.
@@ -68,20 +85,30 @@ impl Default for Visibility {
 /// One turn in one source.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct TurnView {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) anchors: BTreeSet<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) started_at: Option<DateTime<Utc>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last_at: Option<DateTime<Utc>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) end: Option<End>,
     /// Everything was said; sources that write late say so explicitly.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) complete: bool,
     /// Nothing before this time is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) told_until: Option<DateTime<Utc>>,
     /// How much of this turn's foreground requests is shown, where the source says so within the turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) foreground_requests: Option<Shown>,
     /// Something in it could not be read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) has_gap: bool,
 
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) requests: Vec<RequestView>,
 }
 
@@ -105,16 +132,36 @@ impl TurnView {
 }
 
 impl ViewOfRun {
-    /// Returns the ids by which repeats are known.
-    pub(crate) fn event_ids(&self) -> impl Iterator<Item = &str> {
-        self.seen.iter().map(String::as_str)
+    /// Returns the ids by which repeats are known, in order.
+    pub(crate) fn event_ids(&self) -> Vec<u64> {
+        let mut ids: Vec<u64> = self.seen.iter().copied().collect();
+        ids.sort_unstable();
+        ids
     }
 
-    /// Takes one event. Returns false for a repeat that was dropped.
-    pub(crate) fn event(&mut self, origin: Origin, event: &Event, raw: Option<&RawFailure>) -> bool {
-        if let Some(key) = repeat_key(event)
-            && !self.seen.insert(key)
-        {
+    /// Lets what was restored share what many attempts have in common.
+    pub(crate) fn share(&mut self, memo: &mut Memo) {
+        for request in self.turns.iter_mut().flat_map(|turn| &mut turn.requests) {
+            request.candidate = memo.candidate(&request.candidate);
+            for attempt in &mut request.attempts {
+                attempt.candidate = memo.candidate(&attempt.candidate);
+                if let Some(failure) = &mut attempt.failure {
+                    memo.share(failure);
+                }
+            }
+        }
+    }
+
+    /// Takes one event; `id` is the checksum by which a repeat is known. Returns false for a repeat that was dropped.
+    pub(crate) fn event(
+        &mut self,
+        origin: Origin,
+        event: &Event,
+        raw: Option<&RawFailure>,
+        id: Option<u64>,
+        memo: &mut Memo,
+    ) -> bool {
+        if id.is_some_and(|id| !self.seen.insert(id)) {
             return false;
         }
         self.note_envelope(event);
@@ -132,12 +179,12 @@ impl ViewOfRun {
                     self.facts.model = self.facts.model.take().or_else(|| first.model.clone());
                 }
             }
-            Body::ModelRequest(body) => self.request(turn, origin, event, body),
-            Body::ModelAttempt(body) => self.attempt(turn, origin, event, body, raw),
-            Body::ModelRetry(body) => self.retry(turn, origin, event, body, raw),
-            Body::ModelFallback(body) => self.fallback(turn, origin, event, body),
-            Body::ModelResponse(body) => self.response(turn, origin, event, body),
-            Body::ModelFailed(body) => self.failed(turn, origin, event, body, raw),
+            Body::ModelRequest(body) => self.request(turn, origin, event, body, memo),
+            Body::ModelAttempt(body) => self.attempt(turn, origin, event, body, raw, memo),
+            Body::ModelRetry(body) => self.retry(turn, origin, event, body, raw, memo),
+            Body::ModelFallback(body) => self.fallback(turn, origin, event, body, memo),
+            Body::ModelResponse(body) => self.response(turn, origin, event, body, memo),
+            Body::ModelFailed(body) => self.failed(turn, origin, event, body, raw, memo),
             Body::RunFinished(body) => self.finished(turn, origin, event.ts, body),
             Body::RunCancelled(body) => self.end_turn(
                 turn,
@@ -186,7 +233,7 @@ impl ViewOfRun {
                     match self.turns.last() {
                         Some(last)
                             if last.requests.is_empty() && last.end.is_none() && last.key.is_none() => {}
-                        _ => self.turns.push(TurnView::default()),
+                        _ => self.add_turn(),
                     }
                     self.turns.len() - 1
                 });
@@ -243,6 +290,7 @@ impl ViewOfRun {
             Mark::Copied => {
                 if let Some(turn) = self.turns.last_mut() {
                     turn.requests.retain(|r| r.end.is_some());
+                    self.request_ids = RequestIds::default();
                 }
             }
             Mark::TailMayBeLost => self.tail_may_be_lost = true,
@@ -287,6 +335,9 @@ impl ViewOfRun {
 
     fn note_envelope(&mut self, event: &Event) {
         self.touch(event.ts);
+        if event.agent_version.is_none() && event.parent_run_id.is_none() && event.parent_call_id.is_none() {
+            return;
+        }
         let said = Facts {
             agent_version: event.agent_version.clone(),
             parent_run_id: event.parent_run_id.clone(),
@@ -302,7 +353,7 @@ impl ViewOfRun {
         }
         let fresh = matches!(self.turns.last(), Some(t) if t.key.is_none() && t.requests.is_empty() && t.end.is_none());
         if !fresh {
-            self.turns.push(TurnView::default());
+            self.add_turn();
         }
         let index = self.turns.len() - 1;
         self.turns[index].key = Some(key.to_owned());
@@ -312,24 +363,23 @@ impl ViewOfRun {
     /// Returns the turn that is open, or opens one.
     fn open_turn(&mut self) -> usize {
         if self.turns.last().is_none_or(|t| t.end.is_some()) {
-            self.turns.push(TurnView::default());
+            self.add_turn();
         }
         self.turns.len() - 1
+    }
+
+    fn add_turn(&mut self) {
+        // Most runs have one turn.
+        if self.turns.is_empty() {
+            self.turns.reserve_exact(1);
+        }
+        self.turns.push(TurnView::default());
     }
 
     fn open_or_last_turn(&mut self) -> usize {
         if self.turns.is_empty() {
-            self.turns.push(TurnView::default());
+            self.add_turn();
         }
         self.turns.len() - 1
     }
-}
-
-/// Returns the key under which a repeat of an event is dropped; `None` where nothing explicit tells.
-pub(crate) fn repeat_key(event: &Event) -> Option<String> {
-    if let Some(id) = &event.event_id {
-        return Some(id.clone());
-    }
-    let seq = event.seq?;
-    Some(format!("{}\u{1}{seq}", event.writer.as_deref().unwrap_or("")))
 }

@@ -3,6 +3,8 @@
 //! Not for: which event means what (see `events`). Rule: the last failed attempt of a candidate often has no record; it is
 //! known from the fallback, the end of the request or the end of the turn, and never guessed otherwise.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use retryscope_events::{AttemptKind, AttemptOutcome, Candidate, Source, Usage};
 use retryscope_record::{Origin, Shown, TurnOutcome};
@@ -18,33 +20,48 @@ use super::Visibility;
 pub(crate) struct RequestView {
     pub(crate) id: String,
     /// Whether the id is the agent's own, so that other sources may use it too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) id_is_native: bool,
     pub(crate) source: Source,
     pub(crate) visibility: Visibility,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) purpose: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) step: Option<u64>,
-    pub(crate) candidate: Candidate,
+    pub(crate) candidate: Arc<Candidate>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) attempts: Vec<Attempt>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) end: Option<RequestEnd>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<Usage>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) requested_model: Option<String>,
     #[serde(default)]
     pub(crate) stop_reason: Option<String>,
     /// Sends beyond the visible attempts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) extra: Option<Bound>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) basis: Option<String>,
     /// When its last attempt had been sent at the latest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sent_by: Option<DateTime<Utc>>,
     pub(crate) origin: Origin,
     /// Attempts are records of their own; else they follow from retries and ends.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) explicit: bool,
     /// A wait was planned and nothing has been seen after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) pending: Option<Pending>,
     /// The kind of the next attempt, after a fallback.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) next_kind: Option<AttemptKind>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) opened_at: Option<DateTime<Utc>>,
     /// Provider API of the attempts that follow.
-    pub(super) api: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) api: Option<Arc<str>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,6 +137,10 @@ impl RequestView {
             None if self.attempts.is_empty() => self.opened_at,
             Some(_) | None => None,
         };
+        // Most requests are sent once or twice.
+        if self.attempts.len() < 2 {
+            self.attempts.reserve_exact(1);
+        }
         self.attempts.push(Attempt {
             id: None,
             candidate: self.candidate.clone(),

@@ -116,7 +116,7 @@ fn by_candidate(request: &LogicalRequest) -> Vec<(u64, Option<u64>, Origin)> {
     let mut candidates: Vec<&Candidate> = Vec::new();
     let mut told: Vec<(u64, Option<u64>, Origin)> = Vec::new();
     for attempt in &request.attempts {
-        let index = candidates.iter().position(|known| **known == attempt.candidate).unwrap_or_else(|| {
+        let index = candidates.iter().position(|known| **known == *attempt.candidate).unwrap_or_else(|| {
             candidates.push(&attempt.candidate);
             told.push((0, None, attempt.origin));
             told.len() - 1

@@ -25,8 +25,8 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
         for pair in request.attempts.windows(2).filter(|pair| pair[1].kind == AttemptKind::Fallback) {
             moves += 1;
             left.push(&pair[0].candidate);
-            let to = &pair[1].candidate;
-            if to == &pair[0].candidate {
+            let to: &Candidate = &pair[1].candidate;
+            if *to == *pair[0].candidate {
                 unnamed = Some(pair[1].origin);
             } else if left.contains(&to) {
                 let name = to.model.as_deref().or(to.account.as_deref()).or(to.provider.as_deref());
