@@ -44,7 +44,19 @@ impl Exposition {
         if separator == ',' {
             self.0.push('}');
         }
-        self.write(format_args!(" {value}\n"));
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "range checked")]
+        match value as u64 {
+            // The same digits, found faster.
+            #[expect(
+                clippy::cast_precision_loss,
+                clippy::float_cmp,
+                reason = "only whole numbers stay the same"
+            )]
+            whole if value.is_sign_positive() && whole < 1 << 53 && whole as f64 == value => {
+                self.write(format_args!(" {whole}\n"));
+            }
+            _ => self.write(format_args!(" {value}\n")),
+        }
     }
 
     /// Returns the text.
@@ -53,6 +65,10 @@ impl Exposition {
     }
 
     fn escaped(&mut self, value: &str) {
+        if !value.bytes().any(|byte| matches!(byte, b'\\' | b'"' | b'\n')) {
+            self.0.push_str(value);
+            return;
+        }
         for part in value.split_inclusive(['\\', '"', '\n']) {
             let special = part.chars().last().filter(|c| matches!(c, '\\' | '"' | '\n'));
             self.0.push_str(special.map_or(part, |c| part.strip_suffix(c).unwrap_or(part)));

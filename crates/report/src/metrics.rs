@@ -251,11 +251,16 @@ pub fn run_text(totals: &Totals) -> String {
                 out.begin(row);
             }
         };
-        for (series, n) in totals.counters().filter(|(series, _)| series.metric == *metric) {
+        let mut places = vec![0; row.labels.len()];
+        for (labels, n) in totals.counters_of(*metric) {
             begin(&mut out);
             #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
             let value = if *metric == Metric::Waiting { n as f64 / 1e3 } else { n as f64 };
-            out.sample(row, "", labels_of(row, &series.labels), value);
+            let labels = row.labels.iter().zip(&mut places).map(|(name, place)| {
+                let value = labels.get_near(name, place);
+                (*name, value.unwrap_or_default())
+            });
+            out.sample(row, "", labels, value);
         }
         for (series, histogram) in totals.histograms().filter(|(series, _)| series.metric == *metric) {
             begin(&mut out);
