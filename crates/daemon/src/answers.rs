@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use chrono::Utc;
 use retryscope_analysis::{AsOf, BudgetState, Run, summarize};
@@ -36,13 +36,13 @@ impl Shared {
         let mut extra = Extra::default();
         let mut runs: Arc<str> = "".into();
         {
-            let mut state = self.lock();
+            let state = self.look();
             self.add_own(&state, &mut extra);
             // Run metrics are withheld until the backlog is read, so that the first scrape is a baseline.
             if state.ready {
                 extra.add_runs(state.gauges.values(), now);
                 extra.add_budgets(&state.totals, config.budget, now);
-                runs = text_of(&mut state);
+                runs = self.text_of(&state);
             }
         }
         format!("{runs}{}", extra_text(&extra))
@@ -100,10 +100,19 @@ impl Shared {
         }
     }
 
+    /// Returns the run metrics, laid out anew only if something was counted.
+    fn text_of(&self, state: &State) -> Arc<str> {
+        let mut known = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.0 != state.version {
+            *known = (state.version, run_text(&state.totals).into());
+        }
+        known.1.clone()
+    }
+
     /// Returns the list of runs.
     pub(crate) fn runs(&self) -> Value {
         let now = self.now();
-        let state = self.lock();
+        let state = self.look();
         let as_of = AsOf { now, sources: &state.states };
         let mut runs = state.engine.runs(&as_of);
         let path_of = |id: SourceId| path_in(&state, id);
@@ -116,7 +125,7 @@ impl Shared {
     /// Returns one run by id, as the replay object; `None` if there is none.
     pub(crate) fn run(&self, id: &str) -> Option<Value> {
         let now = self.now();
-        let state = self.lock();
+        let state = self.look();
         let as_of = AsOf { now, sources: &state.states };
         let key: RunKey = state.engine.keys().find(|key| &*key.id == id)?.clone();
         let run = state.engine.run(&key, &as_of)?;
@@ -131,23 +140,13 @@ impl Shared {
 
     /// Returns the state of every budget.
     pub(crate) fn budgets(&self) -> Vec<BudgetState> {
-        self.lock().totals.budget().states(self.now(), self.config().budget)
+        self.look().totals.budget().states(self.now(), self.config().budget)
     }
 }
 
 /// Returns the path of a source; empty for one that is no longer known.
 fn path_in(state: &State, id: SourceId) -> &Path {
     state.paths.get(&id).map_or(Path::new(""), |path| path.as_path())
-}
-
-/// Returns the run metrics, laid out anew only if something was counted.
-fn text_of(state: &mut State) -> Arc<str> {
-    if let Some(text) = &state.text {
-        return text.clone();
-    }
-    let text: Arc<str> = run_text(&state.totals).into();
-    state.text = Some(text.clone());
-    text
 }
 
 fn resident_bytes() -> Option<u64> {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use chrono::{DateTime, Utc};
 use clap::Parser;
 
-use crate::config::{Config, EXAMPLE};
+use crate::config::{Config, example};
 
 /// Follows the logs of coding agents and exports Prometheus metrics about their retries.
 #[derive(Debug, Clone, Parser)]
@@ -88,7 +88,7 @@ pub fn main(args: &Args) -> ExitCode {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     if args.flags.example_config {
-        drop(stdout.write_all(EXAMPLE.as_bytes()));
+        drop(stdout.write_all(example().as_bytes()));
         return Ok(());
     }
     start_logs(args.flags.log_json);

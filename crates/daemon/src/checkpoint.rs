@@ -9,15 +9,16 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use retryscope_analysis::{Forgotten, SavedView, Totals};
-use retryscope_tail::FileState;
-use serde::{Deserialize, Serialize};
+use retryscope_record::RunKey;
+use retryscope_tail::{FileState, Follower};
+use serde::{Deserialize, Serialize, Serializer};
 use tracing::warn;
 
-use crate::sources::SavedDecoder;
-use crate::state::{SelfCounts, State};
+use crate::sources::{SavedDecoder, Sources};
+use crate::state::{SelfCounts, Shared};
 
 /// Version of the format; a higher one is not read.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 const NAME: &str = "checkpoint.json";
 
@@ -34,17 +35,45 @@ pub(crate) struct Restored {
     pub(crate) forgotten: Forgotten,
 }
 
-/// What is saved.
+/// What is saved, written piece by piece: the state is large, and only the reading thread, which saves, changes it.
 #[derive(Serialize)]
-pub(crate) struct Saved {
+pub(crate) struct Saved<'a> {
     version: u64,
-    totals: Totals,
+    totals: Counted<'a>,
     counts: SelfCounts,
-    views: Vec<SavedView>,
-    files: Vec<FileState>,
+    views: Views<'a>,
+    files: Files<'a>,
     next_id: u32,
-    decoders: Vec<SavedDecoder>,
+    decoders: &'a Sources,
     forgotten: Forgotten,
+}
+
+/// The totals.
+struct Counted<'a>(&'a Shared);
+
+impl Serialize for Counted<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.look().totals.serialize(serializer)
+    }
+}
+
+/// The views of all runs.
+struct Views<'a>(&'a Shared);
+
+impl Serialize for Views<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let runs: Vec<RunKey> = self.0.look().engine.keys().cloned().collect();
+        serializer.collect_seq(runs.iter().flat_map(|run| self.0.look().engine.save(run)))
+    }
+}
+
+/// What is followed.
+struct Files<'a>(&'a Follower);
+
+impl Serialize for Files<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.states())
+    }
 }
 
 /// The part that every version has.
@@ -53,24 +82,20 @@ struct Head {
     version: u64,
 }
 
-impl Saved {
-    /// Takes a copy of the state: laying it out takes longer, and the lock should not wait for that.
-    pub(crate) fn copy(
-        state: &State,
-        files: Vec<FileState>,
-        next_id: u32,
-        decoders: Vec<SavedDecoder>,
-    ) -> Self {
+impl<'a> Saved<'a> {
+    /// Takes what is to be saved.
+    pub(crate) fn of(shared: &'a Shared, follower: &'a Follower, sources: &'a Sources) -> Self {
+        let state = shared.look();
         let mut counts = state.counts.clone();
         counts.duplicates += state.engine.duplicates();
         Self {
             version: VERSION,
-            totals: state.totals.clone(),
+            totals: Counted(shared),
             counts,
-            views: state.engine.save(),
-            files,
-            next_id,
-            decoders,
+            views: Views(shared),
+            files: Files(follower),
+            next_id: follower.next_id(),
+            decoders: sources,
             forgotten: state.engine.forgotten().clone(),
         }
     }

@@ -13,9 +13,61 @@ use retryscope_scan::{Environment, default_roots};
 use serde::Deserialize;
 
 use crate::args::Args;
+use crate::received::Kept;
 
-/// A commented configuration with every default.
-pub const EXAMPLE: &str = include_str!("../dist/retryscoped.example.toml");
+/// A commented configuration with every default, made of the doc comments of the settings.
+pub fn example() -> String {
+    let mut text = "# Configuration of retryscoped. Every value here is the default; environment variables and flags win over \
+                    this file.\n"
+        .to_owned();
+    let mut section = "";
+    for setting in File::SETTINGS.iter().chain(BudgetSection::SETTINGS).chain([&PROVIDER_ALIASES]) {
+        if setting.section != section {
+            section = setting.section;
+            text += &format!("\n[{section}]\n");
+        } else if section.is_empty() {
+            text.push('\n');
+        }
+        for line in setting.doc {
+            text += &format!("#{line}\n");
+        }
+        text += setting.value;
+        text.push('\n');
+    }
+    text
+}
+
+/// One setting of the configuration file, as the example shows it.
+struct Setting {
+    /// The table that it stands in; empty for the top.
+    section: &'static str,
+    /// Its doc comment, by line.
+    doc: &'static [&'static str],
+    /// The line that sets it to its default; commented out where the default depends on the machine.
+    value: &'static str,
+}
+
+/// Declares a table of the configuration file: its fields are read, and their doc comments and defaults are the example.
+macro_rules! table {
+    (
+        $(#[$meta:meta])*
+        $name:ident in $section:literal { $($(#[doc = $doc:literal])+ $field:ident : $type:ty, $value:literal;)+ }
+        with { $($table:ident : $of:ty,)* }
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Default, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        struct $name {
+            $($(#[doc = $doc])+ $field: Option<$type>,)+
+            $($table: Option<$of>,)*
+        }
+
+        impl $name {
+            const SETTINGS: &'static [Setting] =
+                &[$(Setting { section: $section, doc: &[$($doc),+], value: $value }),+];
+        }
+    };
+}
 
 /// Settings in force.
 #[derive(Debug, Clone)]
@@ -34,6 +86,8 @@ pub struct Config {
     pub poll: bool,
     /// Most label combinations of run metrics.
     pub max_series: usize,
+    /// How much of what is pushed is kept.
+    pub received: Kept,
     /// The retry budget.
     pub budget: BudgetPolicy,
     /// Token that everything but `/metrics` and health needs when not on loopback.
@@ -61,29 +115,56 @@ pub enum History {
     Since(TimeDelta),
 }
 
-/// The configuration file.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct File {
-    roots: Option<Vec<PathBuf>>,
-    listen: Option<String>,
-    state_dir: Option<PathBuf>,
-    history: Option<String>,
-    rescan_ms: Option<u64>,
-    poll: Option<bool>,
-    max_series: Option<usize>,
-    token: Option<String>,
-    hosts: Option<Vec<String>>,
-    budget: Option<BudgetSection>,
-    provider_aliases: Option<BTreeMap<String, String>>,
+table! {
+    /// The configuration file.
+    File in "" {
+        /// Folders to follow. Without it: the usual places of the known agents.
+        roots: Vec<PathBuf>, "# roots = [\"/home/dev/.claude\", \"/home/dev/.codex\"]";
+        /// Address to serve on. Off loopback a token is needed.
+        listen: String, "listen = \"127.0.0.1:9748\"";
+        /// Folder for the checkpoint and for pushed data; made for its owner only.
+        state_dir: PathBuf, "# state_dir = \"/home/dev/.local/state/retryscope\"";
+        /// How much of the past to count on the first start: "all", "none", or a span such as "7d".
+        history: String, "history = \"all\"";
+        /// Shortest time between two looks at files, in milliseconds. Changes that the system notifies are seen at once; with many
+        /// files, looks at all of them come less often, so that they take less than 1 % of a core.
+        rescan_ms: u64, "rescan_ms = 2000";
+        /// Look at the files on a timer only, without change notification (network file systems).
+        poll: bool, "poll = false";
+        /// Most label combinations of run metrics; beyond them values are folded into "other".
+        max_series: usize, "max_series = 2000";
+        /// Needed in "Authorization: Bearer ..." for everything but /metrics and health, when not on loopback.
+        token: String, "# token = \"\"";
+        /// Host names besides the address itself that requests may name.
+        hosts: Vec<String>, "hosts = []";
+        /// Days that pushed data is kept on disk; what was counted stays counted. Today and yesterday always stay.
+        received_days: u32, "received_days = 30";
+        /// Megabytes of pushed data that are kept on disk; beyond, the oldest days go first.
+        received_mb: u64, "received_mb = 4096";
+    }
+    with {
+        budget: BudgetSection,
+        provider_aliases: BTreeMap<String, String>,
+    }
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct BudgetSection {
-    limit: Option<f64>,
-    floor: Option<u64>,
+table! {
+    /// The retry budget.
+    BudgetSection in "budget" {
+        /// Largest share of retries among upstream requests.
+        limit: f64, "limit = 0.10";
+        /// Retries allowed in each window whatever the share.
+        floor: u64, "floor = 10";
+    }
+    with {}
 }
+
+/// Its names are free.
+const PROVIDER_ALIASES: Setting = Setting {
+    section: "provider_aliases",
+    doc: &[" Provider names for endpoint hosts and for provider ids of your own."],
+    value: "# \"llm.example.com\" = \"openai\"",
+};
 
 impl Config {
     /// Puts file, environment and flags together.
@@ -117,6 +198,10 @@ impl Config {
             rescan_ms: args.flags.rescan_ms.or(file.rescan_ms).unwrap_or(2_000),
             poll: args.flags.poll || file.poll.unwrap_or(false),
             max_series: args.flags.max_series.or(file.max_series).unwrap_or(DEFAULT_MAX_SERIES),
+            received: Kept {
+                days: file.received_days.unwrap_or(30),
+                bytes: file.received_mb.unwrap_or(4_096).saturating_mul(1_000_000),
+            },
             budget,
             token: std::env::var("RETRYSCOPED_TOKEN").ok().or(file.token).filter(|token| !token.is_empty()),
             hosts: file.hosts.unwrap_or_default(),
@@ -188,4 +273,39 @@ fn default_state_dir(environment: &Environment) -> Option<PathBuf> {
         .map(PathBuf::from)
         .or_else(|| environment.get("XDG_STATE_HOME").map(below))
         .or_else(|| environment.home.as_ref().map(|home| home.join(".local/state/retryscope")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_is_what_is_shipped() {
+        assert_eq!(example(), include_str!("../dist/retryscoped.example.toml"));
+    }
+
+    /// Every default of the example is the default of the program.
+    #[test]
+    fn the_example_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.toml");
+        fs::write(&path, example()).unwrap();
+        let with = |config: Option<&Path>| {
+            let mut args = vec![
+                "retryscoped".into(),
+                "--root".into(),
+                folder.path().into(),
+                "--state-dir".into(),
+                folder.path().into(),
+            ];
+            args.extend(
+                config.into_iter().flat_map(|path| [std::ffi::OsString::from("--config"), path.into()]),
+            );
+            let args = <Args as clap::Parser>::try_parse_from(args).unwrap();
+            let config = Config { args: Box::new(args.clone()), ..Config::from_args(&args).unwrap() };
+            let text = format!("{config:?}");
+            text.split(", args:").next().unwrap().to_owned()
+        };
+        assert_eq!(with(Some(&path)), with(None));
+    }
 }

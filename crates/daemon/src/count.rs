@@ -37,7 +37,7 @@ pub(crate) fn count(shared: &Shared, dirty: &BTreeSet<RunKey>) {
         };
         totals.add(&run, now);
         gauges.insert(key.clone(), RunGauges::of(&run, totals.aliases()));
-        state.text = None;
+        state.version += 1;
     }
     spend(shared);
 }
@@ -60,7 +60,7 @@ pub(crate) fn look_at_running(shared: &Shared) {
             if !known.is_running {
                 totals.add(&run, now);
                 gauges.insert(key, known);
-                state.text = None;
+                state.version += 1;
             }
         }
     }
@@ -94,6 +94,11 @@ fn spend(shared: &Shared) {
 pub(crate) fn forget(shared: &Shared) {
     let now = shared.now();
     let mut state = shared.lock();
+    let mut runs = state.gauges.len();
+    let mut requests: usize = state.gauges.values().map(|gauges| gauges.requests).sum();
+    if runs <= KEPT_RUNS && requests <= KEPT_REQUESTS {
+        return;
+    }
     let mut over: Vec<_> = state
         .engine
         .last_events()
@@ -101,8 +106,6 @@ pub(crate) fn forget(shared: &Shared) {
         .map(|(key, at)| (at, key.clone()))
         .collect();
     over.sort_unstable();
-    let mut runs = state.gauges.len();
-    let mut requests: usize = state.gauges.values().map(|gauges| gauges.requests).sum();
     for (at, key) in over {
         let age = at.map_or(TimeDelta::zero(), |at| now - at);
         let gauges = state.gauges.get(&key);

@@ -13,6 +13,7 @@ mod http;
 mod notify_systemd;
 mod pipeline;
 mod push;
+mod received;
 mod sources;
 mod state;
 mod watch;

@@ -18,6 +18,7 @@ use crate::checkpoint::{Restored, Saved};
 use crate::config::{Config, History};
 use crate::count::{count, forget, look_at_running};
 use crate::notify_systemd;
+use crate::received;
 use crate::sources::{Sources, may_matter};
 use crate::state::{Shared, Woken};
 use crate::watch::Watch;
@@ -29,7 +30,7 @@ const SAVE_EVERY: Duration = Duration::from_secs(1);
 const SAVE_SHARE: u32 = 20;
 
 /// Looking at everything takes at most this part of the time.
-const SCAN_SHARE: u32 = 150;
+const SCAN_SHARE: u32 = 300;
 
 /// Looking at what was notified takes at most this part of the time.
 const CHECK_SHARE: u32 = 8;
@@ -89,9 +90,9 @@ impl Pipeline {
         if self.config.as_of.is_none() {
             forget(&self.shared);
         }
-        self.save();
         self.shared.lock().ready = true;
         info!(files = self.follower.len(), "backlog read");
+        self.save();
         notify_systemd::status("following");
         let mut earliest = Instant::now();
         while !stop.load(Ordering::SeqCst) {
@@ -194,6 +195,7 @@ impl Pipeline {
             return;
         }
         look_at_running(&self.shared);
+        received::clean(&self.config.received_dir(), self.config.received, Utc::now().date_naive());
         forget(&self.shared);
         self.sources.prune(&mut self.shared.lock());
         self.next_housekeeping = Instant::now() + HOUSEKEEPING_EVERY;
@@ -225,9 +227,7 @@ impl Pipeline {
 
     fn save(&mut self) {
         let began = Instant::now();
-        let (files, next_id) = self.follower.states();
-        let decoders = self.sources.save();
-        let saved = Saved::copy(&self.shared.lock(), files, next_id, decoders);
+        let saved = Saved::of(&self.shared, &self.follower, &self.sources);
         let result = saved.write(&self.config.state_dir);
         let mut state = self.shared.lock();
         match result {

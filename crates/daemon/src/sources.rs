@@ -19,7 +19,7 @@ use retryscope_record::{GapKind, Item, Origin, Place, Sink, SourceId, View};
 use retryscope_scan::feed;
 use retryscope_scan::settings::{Settled, agent_of};
 use retryscope_tail::{FileState, Happening, Interest, Line, Listener};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use tracing::warn;
 
 use crate::complain::Complaints;
@@ -145,15 +145,6 @@ impl Sources {
         true
     }
 
-    /// Returns what must be saved of the decoders.
-    pub(crate) fn save(&self) -> Vec<SavedDecoder> {
-        let states = self.decoders.iter().filter_map(|(id, source)| match &source.decoder {
-            Decoder::Lines(decoder) => decoder.save().map(|state| SavedDecoder { source: *id, state }),
-            Decoder::Document(_) | Decoder::Database(_) | Decoder::Settings(_) => None,
-        });
-        states.collect()
-    }
-
     /// Puts right what is known of the sources beside their lines: when they were written, and settings in force.
     pub(crate) fn refresh_states(&mut self, state: &mut State) {
         let all = std::mem::take(&mut self.settings_changed);
@@ -233,6 +224,16 @@ impl Sources {
     }
 }
 
+/// What must be saved of the decoders.
+impl Serialize for Sources {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.decoders.iter().filter_map(|(id, source)| match &source.decoder {
+            Decoder::Lines(decoder) => decoder.save().map(|state| SavedDecoder { source: *id, state }),
+            Decoder::Document(_) | Decoder::Database(_) | Decoder::Settings(_) => None,
+        }))
+    }
+}
+
 fn head_of(path: &Path) -> Option<Vec<u8>> {
     let mut head = Vec::new();
     File::open(path).and_then(|f| f.take(HEAD_LENGTH as u64).read_to_end(&mut head)).ok()?;
@@ -258,13 +259,14 @@ impl Listener for Sources {
         let (interest, decoder) = match recognized.reading {
             Reading::Lines(mut decoder) => {
                 // A log that goes on in a new file goes on with what its decoder knew, unless it was begun anew already.
-                let known = self.saved.remove(&id).map(|saved| saved.state);
-                let known = known.or_else(|| match &self.decoders.get(&before?)?.decoder {
-                    Decoder::Lines(decoder) if recognized.view == View::EVENTS => decoder.save(),
-                    _ => None,
-                });
-                if let Some(known) = known {
-                    decoder.restore(&known);
+                if let Some(known) = self.saved.remove(&id) {
+                    decoder.restore(&known.state);
+                } else if recognized.view == View::EVENTS
+                    && let Some(Decoder::Lines(before)) =
+                        before.and_then(|id| self.decoders.get(&id)).map(|source| &source.decoder)
+                    && let Some(continued) = before.continued()
+                {
+                    decoder = continued;
                 }
                 let interest = if is_past { Interest::LinesFromEnd } else { Interest::Lines };
                 (interest, Decoder::Lines(decoder))

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -50,8 +50,8 @@ pub(crate) struct State {
     pub(crate) states: BTreeMap<SourceId, SourceState>,
     /// What the gauges need of each run.
     pub(crate) gauges: BTreeMap<RunKey, RunGauges>,
-    /// Run metrics as text; `None` after a change.
-    pub(crate) text: Option<Arc<str>>,
+    /// Goes up with each change of the run metrics.
+    pub(crate) version: u64,
     /// Whether the backlog was consumed.
     pub(crate) ready: bool,
     pub(crate) mode: &'static str,
@@ -77,7 +77,9 @@ pub(crate) struct Woken {
 #[derive(Debug)]
 pub(crate) struct Shared {
     config: RwLock<Arc<Config>>,
-    state: Mutex<State>,
+    state: RwLock<State>,
+    /// Run metrics as text, and the version that they show.
+    pub(crate) text: Mutex<(u64, Arc<str>)>,
     woken: Mutex<Woken>,
     wake: Condvar,
     /// Connections that were turned away.
@@ -90,7 +92,8 @@ impl Shared {
         state.totals.configure(config.max_series, Aliases::new(&config.aliases));
         Self {
             config: RwLock::new(config),
-            state: Mutex::new(state),
+            state: RwLock::new(state),
+            text: Mutex::new((u64::MAX, "".into())),
             woken: Mutex::default(),
             wake: Condvar::new(),
             connections_refused: AtomicU64::new(0),
@@ -106,7 +109,7 @@ impl Shared {
     pub(crate) fn set_config(&self, config: Arc<Config>) {
         let mut state = self.lock();
         state.totals.configure(config.max_series, Aliases::new(&config.aliases));
-        state.text = None;
+        state.version += 1;
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
     }
 
@@ -115,9 +118,15 @@ impl Shared {
         self.config().as_of.unwrap_or_else(Utc::now)
     }
 
-    /// Returns the state. A thread that panicked while it held it left whole statements behind, so it stays usable.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the state, to change it: for the reading thread. A thread that panicked while it held it left whole
+    /// statements behind, so it stays usable.
+    pub(crate) fn lock(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the state, to read it; several may at once.
+    pub(crate) fn look(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes the reading thread, after a note of why.
