@@ -9,8 +9,10 @@
 )]
 
 mod e2e_daemon {
+    mod databases;
     mod faults;
     mod hostile;
+    mod machine;
     mod operation;
     mod parity;
     mod prometheus;

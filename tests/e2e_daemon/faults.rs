@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 
 use super::support::{Place, answered, many};
 
@@ -124,22 +124,6 @@ fn a_giant_line_takes_little_memory_and_keeps_its_keys() {
 }
 
 #[test]
-fn permissions_that_come_and_go() {
-    let place = Place::new();
-    place.append("events.jsonl", &many("a", 0..3));
-    let mode =
-        |mode| fs::set_permissions(place.log("events.jsonl"), fs::Permissions::from_mode(mode)).unwrap();
-    mode(0o000);
-    let daemon = place.start();
-    mode(0o644);
-    daemon.counts(3);
-    mode(0o000);
-    mode(0o644);
-    place.append("events.jsonl", &many("a", 3..6));
-    daemon.counts_and_stays(6);
-}
-
-#[test]
 fn a_root_that_comes_later() {
     let place = Place::new();
     let later = place.folder.path().join("later");
@@ -150,21 +134,6 @@ fn a_root_that_comes_later() {
     fs::create_dir(later.join("deep/new")).unwrap();
     fs::write(later.join("deep/new/events.jsonl"), many("b", 0..4)).unwrap();
     daemon.counts_and_stays(8);
-}
-
-#[test]
-fn compressed_rotated_copies_are_not_read() {
-    let place = Place::new();
-    place.append("events.jsonl", &many("a", 0..30));
-    let daemon = place.start();
-    daemon.counts(30);
-    fs::rename(place.log("events.jsonl"), place.log("events.jsonl.1")).unwrap();
-    let mut zipped = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    zipped.write_all(&fs::read(place.log("events.jsonl.1")).unwrap()).unwrap();
-    fs::write(place.log("events.jsonl.1.gz"), zipped.finish().unwrap()).unwrap();
-    fs::remove_file(place.log("events.jsonl.1")).unwrap();
-    place.append("events.jsonl", &many("a", 30..40));
-    daemon.counts_and_stays(40);
 }
 
 #[test]

@@ -101,9 +101,19 @@ impl Daemon {
         daemon
     }
 
+    /// Starts it through another program, which is given its command.
+    pub(crate) fn start_through(before: &[String], root: &Path, state: &Path, more: &[&str]) -> Self {
+        let daemon = Self::spawn(before, root, state, "127.0.0.1:0", more);
+        until("ready", || match daemon.get("/-/ready").status {
+            200 => Ok(()),
+            other => Err(other),
+        });
+        daemon
+    }
+
     /// Starts it at a given address.
     pub(crate) fn start_listening(root: &Path, state: &Path, listen: &str) -> Self {
-        let daemon = Self::spawn(root, state, listen, &[]);
+        let daemon = Self::spawn(&[], root, state, listen, &[]);
         until("ready", || match daemon.get("/-/ready").status {
             200 => Ok(()),
             other => Err(other),
@@ -112,20 +122,34 @@ impl Daemon {
     }
 
     pub(crate) fn start_unready(root: &Path, state: &Path, more: &[&str]) -> Self {
-        Self::spawn(root, state, "127.0.0.1:0", more)
+        Self::spawn(&[], root, state, "127.0.0.1:0", more)
     }
 
-    fn spawn(root: &Path, state: &Path, listen: &str, more: &[&str]) -> Self {
+    fn spawn(before: &[String], root: &Path, state: &Path, listen: &str, more: &[&str]) -> Self {
         fs::create_dir_all(state).unwrap();
         let log = state.join(format!("log-{}", fs::read_dir(state).unwrap().count()));
-        let child = Command::new(env!("CARGO_BIN_EXE_retryscoped"))
-            .args(["--listen", listen, "--rescan-ms", "300"])
+        // Somebody without rights may not be allowed to look into the folder of the build.
+        let mut binary = PathBuf::from(env!("CARGO_BIN_EXE_retryscoped"));
+        if !before.is_empty() {
+            let copy = state.with_file_name("retryscoped");
+            if !copy.exists() {
+                fs::copy(&binary, &copy).unwrap();
+            }
+            binary = copy;
+        }
+        let mut words = before.iter().map(String::as_str).chain([binary.to_str().unwrap()]);
+        let rescan: &[&str] = if more.contains(&"--rescan-ms") { &[] } else { &["--rescan-ms", "300"] };
+        let child = Command::new(words.next().unwrap())
+            .args(words)
+            .args(["--listen", listen])
+            .args(rescan)
             .arg("--root")
             .arg(root)
             .arg("--state-dir")
             .arg(state)
             .args(more)
             .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", state)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
