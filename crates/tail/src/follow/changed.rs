@@ -23,7 +23,10 @@ impl Follower {
     ) -> u64 {
         let Some(tracked) = self.files.get_mut(&id) else { return 0 };
         let now = stamp(&file.path, &file.metadata, tracked.state.interest);
-        if !matches!(tracked.state.interest, Interest::Lines | Interest::Whole) || tracked.state.seen == now {
+        let is_changed = tracked.state.seen != now;
+        if !matches!(tracked.state.interest, Interest::Lines | Interest::Whole)
+            || !is_changed && !tracked.settles_now()
+        {
             return 0;
         }
         let handle = match File::open(&file.path) {
@@ -35,6 +38,9 @@ impl Follower {
         };
         if tracked.state.interest == Interest::Whole {
             tracked.state.seen = now;
+            if is_changed {
+                tracked.unsettle();
+            }
             listener.whole(id, &file.path);
             return 0;
         }

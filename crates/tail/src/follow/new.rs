@@ -134,7 +134,10 @@ impl Follower {
                 tracked.reader = resume(handle, &tracked.state);
                 take(&mut tracked, false, &mut Deaf);
             }
-            Interest::Whole => listener.whole(id, &file.path),
+            Interest::Whole => {
+                tracked.unsettle();
+                listener.whole(id, &file.path);
+            }
             Interest::Lines => {
                 tracked.reader = resume(handle, &tracked.state);
                 lines = take(&mut tracked, false, listener);

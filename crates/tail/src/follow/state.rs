@@ -73,11 +73,33 @@ pub(super) struct Tracked {
     pub(super) missing: bool,
     /// When it last grew, or was found to be gone.
     pub(super) active: Option<Instant>,
+    /// When it is to be read as a whole once more: the index that makes the last rows of a database visible is in memory, and
+    /// changes after the file.
+    pub(super) settles: Option<Instant>,
 }
+
+/// How long after a change of a database its rows may still become visible.
+const SETTLING_TIME: Duration = Duration::from_secs(1);
 
 impl Tracked {
     pub(super) fn new(state: FileState) -> Self {
-        Self { state, reader: None, missing: false, active: None }
+        Self { state, reader: None, missing: false, active: None, settles: None }
+    }
+
+    /// Notes that a file that is read as a whole has changed.
+    pub(super) fn unsettle(&mut self) {
+        let now = Instant::now();
+        self.active = Some(now);
+        self.settles = Some(now + SETTLING_TIME);
+    }
+
+    /// Returns whether it is time to read it once more.
+    pub(super) fn settles_now(&mut self) -> bool {
+        let settles = self.settles.is_some_and(|at| Instant::now() >= at);
+        if settles {
+            self.settles = None;
+        }
+        settles
     }
 
     pub(super) fn read_to(&self) -> u64 {
