@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::support::{Place, answered, many};
+use super::support::{Place, answered, many, until};
 
 fn zipped(bytes: &[u8]) -> Vec<u8> {
     let mut zipped = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -205,4 +205,23 @@ mod encode {
         }
         fields
     }
+}
+
+/// What was pushed long ago goes from the disk; its counts stay, also after a restart.
+#[test]
+fn old_pushed_data_goes_and_its_counts_stay() {
+    let place = Place::new();
+    let received = place.state().join("received");
+    fs::create_dir_all(&received).unwrap();
+    let old = received.join("events-2020-01-01.jsonl");
+    fs::write(&old, many("old", 0..3)).unwrap();
+    fs::write(received.join("notes.jsonl"), many("other", 0..1)).unwrap();
+    let daemon = place.start();
+    daemon.counts(4);
+    assert_eq!(daemon.post("/v1/events", "", many("new", 0..2).as_bytes()).status, 200);
+    until("deleted", || if old.exists() { Err(()) } else { Ok(()) });
+    daemon.counts_and_stays(6);
+    assert_eq!(daemon.stop(), Some(0));
+    assert_eq!(fs::read_dir(&received).unwrap().count(), 2);
+    place.start().counts_and_stays(6);
 }

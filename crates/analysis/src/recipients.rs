@@ -35,7 +35,8 @@ pub fn recipients(run: &Run) -> Vec<Recipient> {
             if attempt.sends.max == Some(0) {
                 continue;
             }
-            let candidate = Candidate { transport: None, alias: None, ..Candidate::clone(&attempt.candidate) };
+            let candidate =
+                Candidate { transport: None, alias: None, ..Candidate::clone(&attempt.candidate) };
             let foreground = request.source == Source::Foreground;
             match found.iter_mut().find(|known| known.candidate == candidate) {
                 Some(known) => {

@@ -25,6 +25,10 @@ const QUIET: TimeDelta = TimeDelta::hours(1);
 /// A run that is over is kept at least this long, for the API and for records that come late.
 const KEPT_AT_LEAST: TimeDelta = TimeDelta::minutes(2);
 
+/// The same where so many requests are in memory that most of it is theirs.
+const KEPT_IN_A_CROWD: TimeDelta = TimeDelta::seconds(15);
+const CROWD: usize = 5 * KEPT_REQUESTS;
+
 /// Counts what is new in the runs that something was said of.
 pub(crate) fn count(shared: &Shared, dirty: &BTreeSet<RunKey>) {
     let now = shared.now();
@@ -99,10 +103,11 @@ pub(crate) fn forget(shared: &Shared) {
     if runs <= KEPT_RUNS && requests <= KEPT_REQUESTS {
         return;
     }
+    let at_least = if requests > CROWD { KEPT_IN_A_CROWD } else { KEPT_AT_LEAST };
     let mut over: Vec<_> = state
         .engine
         .last_events()
-        .filter(|(key, at)| at.is_some_and(|at| now - at > KEPT_AT_LEAST) && state.engine.is_from_events(key))
+        .filter(|(key, at)| at.is_some_and(|at| now - at > at_least) && state.engine.is_from_events(key))
         .map(|(key, at)| (at, key.clone()))
         .collect();
     over.sort_unstable();

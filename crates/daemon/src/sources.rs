@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use tracing::warn;
 
 use crate::complain::Complaints;
+use crate::count::{count, forget};
 use crate::notify_systemd::Watchdog;
 use crate::state::{Shared, State};
 
@@ -34,6 +35,9 @@ const QUIET: TimeDelta = TimeDelta::minutes(5);
 
 /// Lines between two looks at the watchdog.
 const BEAT_EVERY: u64 = 4_096;
+
+/// Lines after which what they said is counted, and what is over forgotten, also in the middle of a backlog.
+const COUNT_EVERY: u64 = 200_000;
 
 /// Decoders by source.
 pub(crate) struct Sources {
@@ -180,6 +184,21 @@ impl Sources {
         }
     }
 
+    /// Keeps the memory of a long backlog bounded. Not where everything is to be counted as of one moment.
+    fn count_so_far(&mut self) {
+        let shared = self.shared.clone();
+        if shared.config().as_of.is_some() {
+            return;
+        }
+        let dirty = {
+            let mut state = shared.lock();
+            self.refresh_states(&mut state);
+            state.engine.take_dirty()
+        };
+        count(&shared, &dirty);
+        forget(&shared);
+    }
+
     /// Forgets the places of sources that are neither followed nor evidence of a run.
     pub(crate) fn prune(&self, state: &mut State) {
         let evidence = state.engine.sources();
@@ -285,6 +304,9 @@ impl Listener for Sources {
         self.lines += 1;
         if self.lines.is_multiple_of(BEAT_EVERY) {
             self.watchdog.beat();
+        }
+        if self.lines.is_multiple_of(COUNT_EVERY) {
+            self.count_so_far();
         }
         if line.bytes.is_empty() {
             return;
