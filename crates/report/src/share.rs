@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use retryscope_analysis::tools::What;
 use retryscope_analysis::{Failure, Run};
@@ -81,13 +82,13 @@ impl Sharer {
             }
             if let Some(cause) = &mut turn.cause {
                 self.failure(&mut cause.failure);
-                self.candidate(&mut cause.candidate);
+                self.candidate(Arc::make_mut(&mut cause.candidate));
             }
             for request in &mut turn.requests {
                 request.id = self.id(&request.id);
                 for attempt in &mut request.attempts {
                     attempt.id = attempt.id.as_deref().map(|id| self.id(id));
-                    self.candidate(&mut attempt.candidate);
+                    self.candidate(Arc::make_mut(&mut attempt.candidate));
                     if let Some(failure) = &mut attempt.failure {
                         self.failure(failure);
                     }
