@@ -4,10 +4,11 @@
 //! bytes were cut or in which order independent sources were read.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use retryscope_events::Body;
 use retryscope_policy::Settings;
 use retryscope_record::{Item, Origin, RunKey, SourceId, View};
 
@@ -59,6 +60,10 @@ pub struct Engine {
     gone: Vec<RunKey>,
     /// Where the run stands that each source spoke of last.
     last: HashMap<SourceId, usize>,
+    /// Sources of which the last thing known is that something could not be read.
+    gapped: HashSet<SourceId>,
+    /// Sources in which something could not be read.
+    has_gaps: HashSet<SourceId>,
     forgotten: Forgotten,
     memo: Memo,
 }
@@ -109,6 +114,9 @@ impl Engine {
                     return;
                 }
                 let place = self.place(agent, &event.run_id, origin.source);
+                if !self.has_gaps.is_empty() && !matches!(event.body, Body::RunStarted(_)) {
+                    self.note_lost_beginning(place, kind, origin.source);
+                }
                 let mut memo = std::mem::take(&mut self.memo);
                 let is_new = self
                     .view(place, kind, origin.source)
@@ -125,14 +133,22 @@ impl Engine {
         }
     }
 
-    /// Takes note that something in a source could not be read: the run it spoke of last may have had more requests in its
-    /// open turn than can be seen.
+    /// Takes note that something in a source could not be read: the run it spoke of last, and any other that it has spoken of
+    /// and that is not over, may have had more requests than can be seen.
     pub fn gap(&mut self, kind: View, source: SourceId) {
-        if let Some(place) = self.last.get(&source).copied()
-            && let Some(view) = self.view(place, kind, source)
-        {
-            view.gap();
-            self.soil(place);
+        // Nothing was said since the gap before.
+        if !self.gapped.insert(source) {
+            return;
+        }
+        self.has_gaps.insert(source);
+        let last = self.last.get(&source).copied();
+        for place in 0..self.known.len() {
+            let speaks = self.known[place].as_ref().is_some_and(|run| run.speakers.contains(&source));
+            let is_hit = |view: &&mut ViewOfRun| Some(place) == last || view.is_open();
+            if speaks && let Some(view) = self.view(place, kind, source).filter(is_hit) {
+                view.gap();
+                self.soil(place);
+            }
         }
     }
 
@@ -172,6 +188,16 @@ impl Engine {
             for id in view.event_ids() {
                 self.forgotten.insert(id);
             }
+        }
+    }
+
+    /// A run that a source speaks of for the first time, and not with its beginning: what could not be read may have been it.
+    fn note_lost_beginning(&mut self, place: usize, kind: View, source: SourceId) {
+        if self.has_gaps.contains(&source)
+            && let Some(view) = self.view(place, kind, source)
+            && view.is_empty()
+        {
+            view.gap();
         }
     }
 
@@ -293,6 +319,9 @@ impl Engine {
             self.known[*place].as_ref().is_some_and(|run| *run.key.id == *id && *run.key.agent == *agent)
         };
         let last = self.last.get(&source).copied().filter(is_it);
+        if !self.gapped.is_empty() {
+            self.gapped.remove(&source);
+        }
         let place = last.unwrap_or_else(|| {
             let place = self.place_of(&RunKey::new(agent, id));
             self.last.insert(source, place);

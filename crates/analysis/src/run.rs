@@ -303,6 +303,9 @@ pub struct Told {
     pub terminal_event: Option<String>,
     /// Longest silence of the stream, in ms.
     pub idle_ms: Option<u64>,
+    /// Whether a record says what kind of attempt it was: its own, or a planned retry or fallback before it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kind: bool,
 }
 
 fn once() -> Bound {

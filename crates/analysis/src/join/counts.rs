@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use chrono::TimeDelta;
-use retryscope_events::{AttemptOutcome, Source};
+use retryscope_events::{AttemptKind, AttemptOutcome, Source};
 use retryscope_record::{Shown, TurnOutcome};
 
 use crate::count::{Bound, Count, Counts, Evidence};
@@ -94,7 +94,7 @@ fn joined_by_id(group: &Joined<'_>, source: Source) -> Option<Counts> {
     let mut by_id: BTreeMap<&str, (Counts, Told)> = BTreeMap::new();
     for (part, turn) in &views {
         for request in turn.requests.iter().filter(|r| r.source == source) {
-            let counts = counts_of_request(request, is_settled(part, turn, group));
+            let counts = counts_in_turn(turn, request, is_settled(part, turn, group));
             let counts = if turn.has_gap { opened(counts) } else { counts };
             let told = Told::of(request);
             by_id
@@ -258,7 +258,7 @@ fn closed_in_view(
 
 fn sum_of(turn: &TurnView, source: Source, settled: bool) -> Counts {
     let of = turn.requests.iter().filter(|r| r.source == source);
-    let sum = of.map(|r| counts_of_request(r, settled)).fold(Counts::ZERO, |a, b| a.plus(&b));
+    let sum = of.map(|r| counts_in_turn(turn, r, settled)).fold(Counts::ZERO, |a, b| a.plus(&b));
     // What could not be read may have been a request.
     if turn.has_gap { opened(sum) } else { sum }
 }
@@ -295,6 +295,32 @@ pub(super) fn opened(counts: Counts) -> Counts {
         fallbacks: open(counts.fallbacks),
         failed_attempts: open(counts.failed_attempts),
     }
+}
+
+/// Counts that a request adds to those of its kind in a turn of which something could not be read. Where its own record was
+/// lost, it may be of the other kind; an attempt is a retry only where a record says so.
+fn counts_beside_gap(request: &RequestView, settled: bool) -> Counts {
+    let counts = counts_of_request(request, settled);
+    let told = request.attempts.iter().filter(|a| a.kind == AttemptKind::Retry && a.told.kind).count() as u64;
+    let hidden: u64 = request.attempts.iter().map(|a| a.sends.min.saturating_sub(1)).sum();
+    let least = |count: Count, min: u64| Count {
+        bound: Bound::range(count.bound.min.min(min), count.bound.max),
+        evidence: count.evidence.max(Evidence::Derived),
+        ..count
+    };
+    let is_ours = if request.source_is_open { 0 } else { u64::MAX };
+    Counts {
+        logical_requests: least(counts.logical_requests, is_ours),
+        upstream_requests: least(counts.upstream_requests, is_ours),
+        retries: least(counts.retries, is_ours.min(told + hidden)),
+        fallbacks: least(counts.fallbacks, is_ours),
+        failed_attempts: least(counts.failed_attempts, is_ours),
+    }
+}
+
+/// Counts that a request adds to those of its kind in its turn.
+fn counts_in_turn(turn: &TurnView, request: &RequestView, settled: bool) -> Counts {
+    if turn.has_gap { counts_beside_gap(request, settled) } else { counts_of_request(request, settled) }
 }
 
 pub(super) fn counts_of_request(request: &RequestView, settled: bool) -> Counts {

@@ -31,6 +31,7 @@ impl ViewOfRun {
         memo: &mut Memo,
     ) -> &mut RequestView {
         let visibility = self.foreground;
+        let has_gap = self.turns[turn].has_gap;
         let requests = &self.turns[turn].requests;
         let found = match id {
             Some(id) => self.request_ids.find(turn, requests, id),
@@ -65,6 +66,7 @@ impl ViewOfRun {
                 basis: None,
                 sent_by: None,
                 origin,
+                source_is_open: has_gap,
                 explicit: false,
                 pending: None,
                 next_kind: None,
@@ -109,6 +111,7 @@ impl ViewOfRun {
                 request.visibility = background;
             }
         }
+        request.source_is_open = false;
         request.purpose = body.purpose.clone().or(request.purpose.take());
         request.step = event.step.or(request.step);
     }
@@ -142,6 +145,7 @@ impl ViewOfRun {
             }
             attempt.started_at = body.started_at.or(event.ts);
             if let Some(kind) = kind {
+                attempt.told.kind = true;
                 attempt.kind = kind;
             } else if before.is_some_and(|before| differs(&before, &attempt.candidate)) {
                 attempt.kind = AttemptKind::Fallback;
@@ -178,6 +182,7 @@ impl ViewOfRun {
             error_source: body.error_source.or(attempt.told.error_source),
             terminal_event: body.terminal_event.clone().or(attempt.told.terminal_event.take()),
             idle_ms: body.idle_ms.or(attempt.told.idle_ms),
+            kind: attempt.told.kind,
         };
         let failed = body.outcome == Some(AttemptOutcome::Failed) || body.status.is_some_and(|s| s >= 400);
         let detailed =

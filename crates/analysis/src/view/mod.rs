@@ -65,6 +65,9 @@ pub(crate) struct ViewOfRun {
     #[serde(default)]
     seen: HashSet<u64>,
     next_local: u64,
+    /// Something could not be read where the next turn may have begun.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    gap_pending: bool,
     #[serde(skip)]
     request_ids: RequestIds,
 }
@@ -317,10 +320,25 @@ impl ViewOfRun {
         }
     }
 
+    /// Returns whether nothing has been said of the run yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.turns.is_empty() && self.first_at.is_none() && self.facts == Facts::default()
+    }
+
+    /// Returns whether more may follow in the turn that came last, or nothing has begun yet.
+    pub(crate) fn is_open(&self) -> bool {
+        self.turns.last().is_none_or(|turn| turn.end.is_none())
+    }
+
     /// Takes note that something could not be read here.
     pub(crate) fn gap(&mut self) {
-        if let Some(turn) = self.turns.last_mut() {
-            turn.has_gap = true;
+        match self.turns.last_mut() {
+            Some(turn) => {
+                turn.has_gap = true;
+                // It may also have begun what comes next.
+                self.gap_pending = turn.end.is_some();
+            }
+            None => self.gap_pending = true,
         }
         self.blind_spots
             .insert("something in a log of this run could not be read; it may have been a request".into());
@@ -373,7 +391,8 @@ impl ViewOfRun {
         if self.turns.is_empty() {
             self.turns.reserve_exact(1);
         }
-        self.turns.push(TurnView::default());
+        let has_gap = std::mem::take(&mut self.gap_pending);
+        self.turns.push(TurnView { has_gap, ..TurnView::default() });
     }
 
     fn open_or_last_turn(&mut self) -> usize {

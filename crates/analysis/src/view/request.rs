@@ -48,6 +48,9 @@ pub(crate) struct RequestView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sent_by: Option<DateTime<Utc>>,
     pub(crate) origin: Origin,
+    /// Its own record, which says whether it is foreground, may have been lost.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) source_is_open: bool,
     /// Attempts are records of their own; else they follow from retries and ends.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) explicit: bool,
@@ -127,6 +130,7 @@ impl RequestView {
         if let Some(before) = self.attempts.last_mut().filter(|a| a.outcome.is_none()) {
             before.outcome = Some(AttemptOutcome::Failed);
         }
+        let kind_is_told = self.next_kind.is_some() || self.pending.is_some();
         let kind = match self.next_kind.take() {
             Some(kind) => kind,
             None if self.attempts.is_empty() => AttemptKind::Original,
@@ -164,7 +168,7 @@ impl RequestView {
             evidence,
             origin,
             usage: None,
-            told: Told::default(),
+            told: Told { kind: kind_is_told, ..Told::default() },
         });
         let last = self.attempts.len() - 1;
         &mut self.attempts[last]
