@@ -320,6 +320,13 @@ impl Engine {
         self.runs_in_order().map(|run| join(&run.key, parts(&run.views), as_of)).collect()
     }
 
+    /// Hands over all runs, by agent and id, one after the other: none is kept.
+    pub fn each_run(&self, as_of: &AsOf<'_>, mut take: impl FnMut(Run)) {
+        for run in self.runs_in_order() {
+            take(join(&run.key, parts(&run.views), as_of));
+        }
+    }
+
     /// Returns one run.
     pub fn run(&self, key: &RunKey, as_of: &AsOf<'_>) -> Option<Run> {
         self.known(key).map(|run| join(&run.key, parts(&run.views), as_of))

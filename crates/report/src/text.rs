@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Local, TimeDelta, Utc};
 use retryscope_analysis::{
-    Attempt, Bound, Explanation, LogicalRequest, Overview, Run, RunOutcome, Turn, in_short, words,
+    Attempt, Bound, Explanation, LogicalRequest, Overview, Run, RunLine, RunOutcome, Turn, words,
 };
 use retryscope_events::{AttemptKind, AttemptOutcome, Candidate, Source};
 
@@ -274,7 +274,7 @@ fn wait(attempt: &Attempt) -> String {
 }
 
 /// Returns the list of runs, newest last.
-pub fn runs(runs: &[&Run], width: usize) -> String {
+pub fn runs(runs: &[&RunLine], width: usize) -> String {
     let mut page = Page::new(width);
     let rows: Vec<Vec<String>> = runs
         .iter()
@@ -284,8 +284,8 @@ pub fn runs(runs: &[&Run], width: usize) -> String {
                 run.key.agent.to_string(),
                 run.key.id.chars().take(36).collect(),
                 run.outcome.as_str().to_owned(),
-                words::count(&run.counts.upstream_requests),
-                in_short(run),
+                words::count(&run.upstream_requests),
+                run.in_short.clone(),
             ]
         })
         .collect();
