@@ -165,7 +165,9 @@ impl<'a> Cursor<'a> {
         self.expect(b'"')?;
         // Most strings are short and plain: a few words by hand.
         for _ in 0..4 {
-            let Some(word) = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk::<8>()) else { break };
+            let Some(word) = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk::<8>()) else {
+                break;
+            };
             let word = u64::from_le_bytes(*word);
             let quotes = zero_bytes(word ^ repeated(b'"'));
             let escapes = zero_bytes(word ^ repeated(b'\\'));
@@ -253,9 +255,8 @@ fn are_plain_escapes(inside: &[u8]) -> bool {
         let may_follow = matches!(next, b'n' | b'"' | b't' | b'r' | b'/' | b'b' | b'f' | b'\\');
         (*byte == b'\\') & !may_follow
     };
-    let block_is_odd = |(bytes, nexts): (&[u8], &[u8])| {
-        bytes.iter().zip(nexts).fold(false, |any, pair| any | is_odd(pair))
-    };
+    let block_is_odd =
+        |(bytes, nexts): (&[u8], &[u8])| bytes.iter().zip(nexts).fold(false, |any, pair| any | is_odd(pair));
     let Some(nexts) = inside.get(1..) else { return true };
     !inside.chunks(256).zip(nexts.chunks(256)).any(block_is_odd)
 }
@@ -265,7 +266,9 @@ fn are_escapes(mut inside: &[u8]) -> bool {
     while let Some(at) = memchr(b'\\', inside) {
         let length = match inside.get(at + 1) {
             Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => 2,
-            Some(b'u') if inside.get(at + 2..at + 6).is_some_and(|d| d.iter().all(u8::is_ascii_hexdigit)) => 6,
+            Some(b'u') if inside.get(at + 2..at + 6).is_some_and(|d| d.iter().all(u8::is_ascii_hexdigit)) => {
+                6
+            }
             _ => return false,
         };
         inside = inside.get(at + length..).unwrap_or_default();
@@ -300,7 +303,10 @@ mod tests {
                     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                         f.write_str("an object")
                     }
-                    fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+                    fn visit_map<A: serde::de::MapAccess<'de>>(
+                        self,
+                        mut map: A,
+                    ) -> Result<Members, A::Error> {
                         let mut all = Vec::new();
                         while let Some((key, value)) = map.next_entry::<String, &'de RawValue>()? {
                             all.push((key, value.get().to_owned()));
@@ -326,13 +332,50 @@ mod tests {
     #[test]
     fn accepts_what_the_slow_way_accepts() {
         for line in [
-            "{}", " { } ", "{}x", "", "{", "[]", "null", "{\"a\":1}", "{\"a\":1,}", "{,}", "{\"a\"}", "{\"a\":}",
-            "{\"a\":01}", "{\"a\":-0.5e+10}", "{\"a\":1.}", "{\"a\":-}", "{\"a\":1e}", "{\"a\":tru}", "{\"a\":nullx}",
-            "{\"a\":[[[{}]],{\"b\":[1,2,{\"c\":\"]}\"}]}]}", "{\"a\":[1,]}", "{\"a\":[}", "{\"a\":{]}", "{\"a\":[}]}",
-            "{\"a\":\"\\\"\"}", "{\"a\":\"\\x\"}", "{\"a\":\"\\u12\"}", "{\"a\":\"\\ud800\"}", "{\"\\ud800\":1}",
-            "{\"\\u0061\":1,\"a\":2}", "{\"a\":\"\t\"}", "{\t\"a\":\r1}", "{\"a\":\"é✓\"}", "{é:1}", "{\"a\":1}\u{0}",
-            "{\"a\":\"\\\\x\"}", "{\"a\":\"\\\\\\x\"}", "{\"a\":\"\\u00e9\\n\\\\\"}", "{\"a\":\"\\\"}", "{\"a\":\"long enough to be looked at twice \\u00e\"}",
-            "{\"a\" :  \"x\" , \"b\":[ ] }", "{\"a\":1 2}", "{\"a\":{\"b\":1 \"c\":2}}", "{\"a\":\"unclosed}",
+            "{}",
+            " { } ",
+            "{}x",
+            "",
+            "{",
+            "[]",
+            "null",
+            "{\"a\":1}",
+            "{\"a\":1,}",
+            "{,}",
+            "{\"a\"}",
+            "{\"a\":}",
+            "{\"a\":01}",
+            "{\"a\":-0.5e+10}",
+            "{\"a\":1.}",
+            "{\"a\":-}",
+            "{\"a\":1e}",
+            "{\"a\":tru}",
+            "{\"a\":nullx}",
+            "{\"a\":[[[{}]],{\"b\":[1,2,{\"c\":\"]}\"}]}]}",
+            "{\"a\":[1,]}",
+            "{\"a\":[}",
+            "{\"a\":{]}",
+            "{\"a\":[}]}",
+            "{\"a\":\"\\\"\"}",
+            "{\"a\":\"\\x\"}",
+            "{\"a\":\"\\u12\"}",
+            "{\"a\":\"\\ud800\"}",
+            "{\"\\ud800\":1}",
+            "{\"\\u0061\":1,\"a\":2}",
+            "{\"a\":\"\t\"}",
+            "{\t\"a\":\r1}",
+            "{\"a\":\"é✓\"}",
+            "{é:1}",
+            "{\"a\":1}\u{0}",
+            "{\"a\":\"\\\\x\"}",
+            "{\"a\":\"\\\\\\x\"}",
+            "{\"a\":\"\\u00e9\\n\\\\\"}",
+            "{\"a\":\"\\\"}",
+            "{\"a\":\"long enough to be looked at twice \\u00e\"}",
+            "{\"a\" :  \"x\" , \"b\":[ ] }",
+            "{\"a\":1 2}",
+            "{\"a\":{\"b\":1 \"c\":2}}",
+            "{\"a\":\"unclosed}",
         ] {
             check(line.as_bytes());
         }

@@ -9,6 +9,9 @@ use retryscope_events::{AttemptKind, AttemptOutcome, Candidate, Source};
 use crate::json::PathOf;
 use crate::page::Page;
 
+/// Runs from which a list is not wrapped to the width of the terminal.
+const LONG_LIST: usize = 200;
+
 /// Attempts of one request that are shown; of more, the first and the last.
 const SHOWN_ATTEMPTS: usize = 16;
 
@@ -275,7 +278,8 @@ fn wait(attempt: &Attempt) -> String {
 
 /// Returns the list of runs, newest last.
 pub fn runs(runs: &[&RunLine], width: usize) -> String {
-    let mut page = Page::new(width);
+    // A long list is searched rather than read: one run is one line there.
+    let mut page = Page::new(if runs.len() > LONG_LIST { 10_000 } else { width });
     let rows: Vec<Vec<String>> = runs
         .iter()
         .map(|run| {

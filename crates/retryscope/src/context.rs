@@ -1,12 +1,13 @@
 //! What every reading command starts from: roots, now, and the scan.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::Context as _;
 use chrono::{DateTime, Utc};
 use retryscope_analysis::{Run, RunLine};
 use retryscope_record::{RunKey, SourceId};
-use retryscope_scan::{Environment, Listing, Problem, Scan, SourceGap, default_roots};
+use retryscope_scan::{Environment, Listing, Problem, Remember, Scan, SourceGap, default_roots};
 
 use crate::args::Reading;
 use crate::exit::{Exit, hinted};
@@ -75,8 +76,10 @@ impl Listed {
     pub(crate) fn open(reading: &Reading) -> anyhow::Result<Self> {
         let now = now(reading)?;
         let roots = roots(reading)?;
-        let index = if reading.no_cache { None } else { cache() };
-        let listing = Listing::of_roots(&roots, now, index.as_deref());
+        let begun = SystemTime::now();
+        let folder = if reading.no_cache { None } else { cache() };
+        let index = folder.as_deref().map(|folder| Remember { folder, begun });
+        let listing = Listing::of_roots(&roots, now, index.as_ref());
         Ok(Self { listing, now, roots })
     }
 

@@ -7,8 +7,8 @@ mod index;
 mod list;
 mod places;
 mod read;
-mod spread;
 pub mod settings;
+mod spread;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use retryscope_record::{GapKind, Place, SourceId, View};
 
 use read::{Outcome, Said};
 
-pub use list::Listing;
+pub use list::{Listing, Remember};
 pub use places::{Environment, default_roots, may_enter};
 pub use read::feed;
 
@@ -162,10 +162,15 @@ impl Scan {
 
     /// Takes sources that may continue each other. What one source alone says of a run is taken as it is; a source that
     /// goes on where an earlier one ended is read again, after it.
-    fn take_in_order(&mut self, sources: BTreeMap<SourceId, Option<Box<Said>>>, files: &[(SourceId, retryscope_tail::Found)]) {
+    fn take_in_order(
+        &mut self,
+        sources: BTreeMap<SourceId, Option<Box<Said>>>,
+        files: &[(SourceId, retryscope_tail::Found)],
+    ) {
         let mut buffer = Vec::new();
         for (id, said) in sources {
-            let is_new = |said: &Said| !said.engine.keys().any(|run| self.engine.is_begun(run, said.source.view));
+            let is_new =
+                |said: &Said| !said.engine.keys().any(|run| self.engine.is_begun(run, said.source.view));
             let outcome = match said.filter(|said| is_new(said)) {
                 Some(said) => Outcome::Said(said),
                 None => {

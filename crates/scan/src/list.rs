@@ -33,6 +33,15 @@ pub struct Listing {
     speaking: BTreeMap<RunKey, Vec<usize>>,
 }
 
+/// Where listings are remembered.
+#[derive(Debug, Clone, Copy)]
+pub struct Remember<'a> {
+    /// The folder; made where it is missing.
+    pub folder: &'a Path,
+    /// The system's time at the start: files touched just before it are read again the next time.
+    pub begun: SystemTime,
+}
+
 /// What one file says, by itself.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Fact {
@@ -45,14 +54,13 @@ pub(crate) struct Fact {
 type Told = (usize, Fact, Option<Problem>);
 
 impl Listing {
-    /// Lists everything below the roots. `index` is the folder in which earlier listings are remembered; without it every
-    /// file is read.
-    pub fn of_roots(roots: &[PathBuf], now: DateTime<Utc>, index: Option<&Path>) -> Self {
-        let begun = SystemTime::now();
+    /// Lists everything below the roots; without an index every file is read.
+    pub fn of_roots(roots: &[PathBuf], now: DateTime<Utc>, index: Option<&Remember<'_>>) -> Self {
         let found = search(roots);
         let mut listing =
             Self { problems: found.problems, files: found.logs, settings: found.settings, ..Self::default() };
-        let mut index = index.and_then(|folder| Index::open(folder, roots, listing.settings.checksum()));
+        let begun = index.map_or(SystemTime::UNIX_EPOCH, |index| index.begun);
+        let mut index = index.and_then(|index| Index::open(index.folder, roots, listing.settings.checksum()));
         let known = index.as_mut().map(Index::take).unwrap_or_default();
         let stamps: Vec<Option<Stamp>> = match index {
             Some(_) => listing.files.iter().map(|(_, file)| Stamp::of(file)).collect(),
@@ -193,9 +201,11 @@ impl Listing {
     fn collect(&mut self, facts: Vec<Fact>, mut joined: BTreeMap<RunKey, Joined>) {
         let mut lines = BTreeMap::new();
         for ((id, _), fact) in self.files.iter().zip(facts) {
-            self.gaps.extend(
-                fact.gaps.into_iter().map(|(place, kind)| SourceGap { source: *id, place, kind }),
-            );
+            self.gaps.extend(fact.gaps.into_iter().map(|(place, kind)| SourceGap {
+                source: *id,
+                place,
+                kind,
+            }));
             for line in fact.lines {
                 // Of a run that several files speak of, only the line over all of them is true.
                 let line = match self.speaking.get(&line.key) {

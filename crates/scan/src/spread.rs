@@ -4,7 +4,6 @@
 //! no core is left with one large piece at the end. Results come in any order.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::sync_channel;
 use std::thread;
 
 /// More threads than this do not read faster from one disk, and each has buffers.
@@ -16,9 +15,6 @@ const WORTH_A_THREAD: u64 = 1 << 20;
 /// Opening a file costs as much as reading this many bytes.
 const OPENING: u64 = 64 << 10;
 
-/// Results that may wait to be taken.
-const WAITING: usize = 64;
-
 /// Does the work; hands each result over on this thread. `work` gets a buffer that is used again from piece to piece.
 pub(crate) fn over_cores<T: Sync, R: Send>(
     pieces: &[T],
@@ -26,7 +22,8 @@ pub(crate) fn over_cores<T: Sync, R: Send>(
     work: impl Fn(&T, &mut Vec<u8>) -> R + Sync,
     mut take: impl FnMut(R),
 ) {
-    let mut largest_first: Vec<(u64, &T)> = pieces.iter().map(|piece| (bytes(piece) + OPENING, piece)).collect();
+    let mut largest_first: Vec<(u64, &T)> =
+        pieces.iter().map(|piece| (bytes(piece) + OPENING, piece)).collect();
     let all: u64 = largest_first.iter().map(|(bytes, _)| bytes).sum();
     let worth = usize::try_from(all / WORTH_A_THREAD).unwrap_or(usize::MAX);
     let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -40,20 +37,22 @@ pub(crate) fn over_cores<T: Sync, R: Send>(
     }
     largest_first.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
     let next = AtomicUsize::new(0);
-    let (send, results) = sync_channel(WAITING);
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            let (send, next, pieces, work) = (send.clone(), &next, &largest_first, &work);
-            scope.spawn(move || {
-                let mut buffer = Vec::new();
-                while let Some((_, piece)) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if send.send(work(piece, &mut buffer)).is_err() {
-                        return;
-                    }
-                }
-            });
+    let do_some = || {
+        let mut buffer = Vec::new();
+        let mut results = Vec::new();
+        while let Some((_, piece)) = largest_first.get(next.fetch_add(1, Ordering::Relaxed)) {
+            results.push(work(piece, &mut buffer));
         }
-        drop(send);
-        results.iter().for_each(&mut take);
+        results
+    };
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(do_some)).collect();
+        do_some().into_iter().for_each(&mut take);
+        for other in others {
+            match other.join() {
+                Ok(results) => results.into_iter().for_each(&mut take),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
     });
 }

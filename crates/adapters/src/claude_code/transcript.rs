@@ -80,11 +80,19 @@ fn matters(line: &[u8]) -> bool {
     !other
 }
 
-/// Returns whether a prompt says that the person interrupted the agent.
+/// How a person's interruption begins.
+const INTERRUPT: &str = "[Request interrupted by user";
+
+/// Returns whether a message may say that the person interrupted the agent.
+fn may_interrupt(message: &str) -> bool {
+    static WORDS: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(INTERRUPT));
+    WORDS.find(message.as_bytes()).is_some()
+}
+
+/// Returns whether the content of a message says it: as the whole text, or as one of its parts.
 fn is_interrupt(content: &str) -> bool {
-    static NESTED: LazyLock<Finder<'_>> =
-        LazyLock::new(|| Finder::new("\"text\":\"[Request interrupted by user"));
-    content.starts_with("\"[Request interrupted by user") || NESTED.find(content.as_bytes()).is_some()
+    content.strip_prefix('"').is_some_and(|text| text.starts_with(INTERRUPT))
+        || may_interrupt(content) && content.contains(&format!("\"text\":\"{INTERRUPT}"))
 }
 
 impl LineDecoder for Transcript {
@@ -192,6 +200,11 @@ impl Transcript {
     }
 
     fn user(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
+        let is_tool_result = record.raw("toolUseResult").is_some();
+        // Most of a file are results of tools; what matters in them is only whether the person interrupted.
+        if is_tool_result && !record.raw("message").is_some_and(may_interrupt) {
+            return;
+        }
         let message = record.object("message").unwrap_or_default();
         let content = message.raw("content").unwrap_or("");
         if is_interrupt(content) {
@@ -205,7 +218,7 @@ impl Transcript {
             });
             return;
         }
-        let is_tool_result = record.raw("toolUseResult").is_some()
+        let is_tool_result = is_tool_result
             || message
                 .objects("content")
                 .is_some_and(|blocks| blocks.iter().any(|b| b.is("type", "tool_result")));
