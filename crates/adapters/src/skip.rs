@@ -4,12 +4,15 @@
 //! [`holds_control`]): a test compares the two. Most bytes of a log stand in long strings; those are stepped over in
 //! blocks.
 
+use std::sync::LazyLock;
+
 use memchr::memchr;
+use memchr::memmem::Finder;
 
 /// Returns whether any byte is a control character.
 pub(crate) fn holds_control(bytes: &[u8]) -> bool {
     // Without an early exit within a block, so that it becomes vector instructions.
-    let block_holds = |block: &[u8]| block.iter().fold(false, |any, byte| any | (*byte < 0x20));
+    let block_holds = |block: &[u8]| block.iter().fold(0, |any, byte| any | u8::from(*byte < 0x20)) != 0;
     let blocks = bytes.chunks_exact(256);
     let rest = blocks.remainder();
     blocks.into_iter().any(block_holds) || block_holds(rest)
@@ -197,7 +200,7 @@ impl<'a> Cursor<'a> {
         }
         let inside = rest.get(..end)?;
         self.at += end + 1;
-        (are_plain_escapes(inside) || are_escapes(inside)).then_some(())
+        (are_plain_escapes(inside) && are_plain_codes(inside) || are_escapes(inside)).then_some(())
     }
 
     /// Steps over a number, `true`, `false` or `null`.
@@ -252,13 +255,21 @@ impl<'a> Cursor<'a> {
 fn are_plain_escapes(inside: &[u8]) -> bool {
     // Pairs of neighbours, without an early exit within a block, so that it becomes vector instructions.
     let is_odd = |(byte, next): (&u8, &u8)| {
-        let may_follow = matches!(next, b'n' | b'"' | b't' | b'r' | b'/' | b'b' | b'f' | b'\\');
-        (*byte == b'\\') & !may_follow
+        let may_follow = matches!(next, b'n' | b'"' | b't' | b'r' | b'u' | b'/' | b'b' | b'f' | b'\\');
+        u8::from(*byte == b'\\') & u8::from(!may_follow)
     };
     let block_is_odd =
-        |(bytes, nexts): (&[u8], &[u8])| bytes.iter().zip(nexts).fold(false, |any, pair| any | is_odd(pair));
+        |(bytes, nexts): (&[u8], &[u8])| bytes.iter().zip(nexts).fold(0, |any, pair| any | is_odd(pair)) != 0;
     let Some(nexts) = inside.get(1..) else { return true };
     !inside.chunks(256).zip(nexts.chunks(256)).any(block_is_odd)
+}
+
+/// Returns whether digits follow wherever a character may be given by its code; false also for some that need a closer
+/// look.
+fn are_plain_codes(inside: &[u8]) -> bool {
+    static CODE: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\\u"));
+    CODE.find_iter(inside)
+        .all(|at| inside.get(at + 2..at + 6).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)))
 }
 
 /// Returns whether each escape is one, looking at one after the other.
@@ -367,6 +378,8 @@ mod tests {
             "{\"a\":\"é✓\"}",
             "{é:1}",
             "{\"a\":1}\u{0}",
+            "{\"a\":\"long enough to be looked at twice \\\\u00\"}",
+            "{\"a\":\"long enough to be looked at twice \\\\\\u00\"}",
             "{\"a\":\"\\\\x\"}",
             "{\"a\":\"\\\\\\x\"}",
             "{\"a\":\"\\u00e9\\n\\\\\"}",

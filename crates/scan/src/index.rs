@@ -29,7 +29,7 @@ const FORM: &str = "retryscope index 1";
 const COARSE: Duration = Duration::from_secs(2);
 
 /// An index that was not written for this long is of roots that nobody asks for any more.
-const FORGOTTEN: Duration = Duration::from_secs(60 * 24 * 3600);
+const FORGOTTEN: Duration = Duration::from_hours(60 * 24);
 
 /// What tells whether a file is what it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

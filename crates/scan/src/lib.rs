@@ -110,17 +110,17 @@ impl Scan {
     /// Reads everything below the roots.
     pub fn of_roots(roots: &[PathBuf]) -> Self {
         let Found { logs, settings, problems } = search(roots);
-        let mut scan = Scan { settings, problems, ..Scan::default() };
-        scan.read(logs);
+        let mut scan = Scan { problems, settings, ..Scan::default() };
+        scan.read(&logs);
         scan
     }
 
     /// Reads these files.
-    fn read(&mut self, files: Vec<(SourceId, retryscope_tail::Found)>) {
+    fn read(&mut self, files: &[(SourceId, retryscope_tail::Found)]) {
         self.found = files.last().map_or(0, |(id, _)| id.0.saturating_add(1));
         let mut in_order = BTreeMap::new();
         spread::over_cores(
-            &files,
+            files,
             |(_, file)| file.metadata.len(),
             |(id, file), buffer| read::file(file, *id, buffer),
             |outcome| match outcome {
@@ -133,7 +133,7 @@ impl Scan {
                 outcome => self.take(outcome),
             },
         );
-        self.take_in_order(in_order, &files);
+        self.take_in_order(in_order, files);
         self.gaps.sort_by_key(|gap| gap.source);
         self.problems.sort_by(|a, b| a.path.cmp(&b.path));
         self.settings.assign(&self.sources, &mut self.states);
@@ -171,12 +171,11 @@ impl Scan {
         for (id, said) in sources {
             let is_new =
                 |said: &Said| !said.engine.keys().any(|run| self.engine.is_begun(run, said.source.view));
-            let outcome = match said.filter(|said| is_new(said)) {
-                Some(said) => Outcome::Said(said),
-                None => {
-                    let Ok(index) = files.binary_search_by_key(&id, |(id, _)| *id) else { continue };
-                    read::file_in_order(&files[index].1, id, &mut buffer, &mut self.engine)
-                }
+            let outcome = if let Some(said) = said.filter(|said| is_new(said)) {
+                Outcome::Said(said)
+            } else {
+                let Ok(index) = files.binary_search_by_key(&id, |(id, _)| *id) else { continue };
+                read::file_in_order(&files[index].1, id, &mut buffer, &mut self.engine)
             };
             self.take(outcome);
         }

@@ -110,9 +110,9 @@ impl Listing {
         let runs = self.lines.iter().filter(is_wanted).map(|line| &line.key);
         let places: BTreeSet<usize> =
             runs.filter_map(|run| self.speaking.get(run)).flatten().copied().collect();
-        let files = places.into_iter().filter_map(|place| self.files.get(place).cloned()).collect();
+        let files: Vec<_> = places.into_iter().filter_map(|place| self.files.get(place).cloned()).collect();
         let mut scan = Scan { settings: self.settings.clone(), ..Scan::default() };
-        scan.read(files);
+        scan.read(&files);
         // What could not be read anywhere may have been a part of these runs.
         scan.gaps.clone_from(&self.gaps);
         scan.problems.clone_from(&self.problems);

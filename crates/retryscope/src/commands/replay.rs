@@ -46,14 +46,13 @@ pub(crate) fn run(
         }
     };
     let all = reader.runs();
-    let chosen: Vec<&Run> = match &wanted {
-        Some(key) => all.iter().filter(|run| run.key == *key).collect(),
-        None => {
-            if !args.share {
-                reader.complain();
-            }
-            in_order(&all)
+    let chosen: Vec<&Run> = if let Some(key) = &wanted {
+        all.iter().filter(|run| run.key == *key).collect()
+    } else {
+        if !args.share {
+            reader.complain();
         }
+        in_order(&all)
     };
     if chosen.is_empty() {
         return Err(reader.nothing_found());

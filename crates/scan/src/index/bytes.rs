@@ -113,12 +113,12 @@ impl Writer {
         self.option(line.parent_run_id.as_deref(), Self::text);
         self.option(line.started_at, Self::time);
         self.option(line.ended_at, Self::time);
-        self.u8(place(&OUTCOMES, line.outcome));
+        self.u8(place(&OUTCOMES, &line.outcome));
         self.u64(line.failed_turns.into());
         let Count { bound, evidence, basis } = &line.upstream_requests;
         self.u64(bound.min);
         self.option(bound.max, Self::u64);
-        self.u8(place(&EVIDENCE, *evidence));
+        self.u8(place(&EVIDENCE, evidence));
         self.option(basis.as_deref(), Self::text);
         self.text(&line.in_short);
         self.u64(line.providers.len() as u64);
@@ -128,8 +128,8 @@ impl Writer {
     }
 }
 
-fn place<T: PartialEq>(all: &[T], one: T) -> u8 {
-    all.iter().position(|other| *other == one).and_then(|at| u8::try_from(at).ok()).unwrap_or(u8::MAX)
+fn place<T: PartialEq>(all: &[T], one: &T) -> u8 {
+    all.iter().position(|other| other == one).and_then(|at| u8::try_from(at).ok()).unwrap_or(u8::MAX)
 }
 
 pub(super) struct Reader<'a> {
@@ -213,6 +213,7 @@ impl<'a> Reader<'a> {
         Some(FileStamp { device, inode, size, written, changed })
     }
 
+    #[expect(clippy::option_option, reason = "the outer one tells whether the bytes could be read")]
     fn option<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<Option<T>> {
         match self.u8()? {
             0 => Some(None),
