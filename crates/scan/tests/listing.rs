@@ -17,7 +17,7 @@ fn now() -> DateTime<Utc> {
 
 /// Some time after all files were written, so that they are remembered.
 fn later() -> SystemTime {
-    SystemTime::now() + Duration::from_secs(60)
+    SystemTime::now() + Duration::from_mins(1)
 }
 
 fn whole(root: &Path) -> Vec<Run> {
