@@ -395,7 +395,7 @@ mod tests {
         check(b"{\"a\":\"\xff\"}");
         let long = format!("{{\"a\":\"{}\\n{}\",\"b\":1}}", "x".repeat(1000), "y".repeat(77));
         check(long.as_bytes());
-        check(&[b"{\"a\":".as_slice(), &[b'['; 100_000]].concat());
+        check(&[b"{\"a\":".as_slice(), &vec![b'['; 100_000]].concat());
     }
 
     proptest! {
