@@ -4,70 +4,47 @@
 //! A member of an unexpected type reads as absent, so that one odd field never costs a record.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use chrono::{DateTime, Utc};
-use serde::Deserializer;
-use serde::de::{Deserialize, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::skip;
+
 /// Members of an object in their order, values unparsed.
 #[derive(Debug, Default)]
-pub(crate) struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Members;
-        impl<'de> Visitor<'de> for Members {
-            type Value = Object<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a JSON object")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::with_capacity(16);
-                while let Some(Key(key)) = map.next_key::<Key<'de>>()? {
-                    members.push((key, map.next_value::<&'de RawValue>()?));
-                }
-                Ok(Object(members))
-            }
-        }
-        deserializer.deserialize_map(Members)
-    }
-}
-
-/// A key, borrowed where it holds no escape.
-struct Key<'a>(Cow<'a, str>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Key<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl<'de> Visitor<'de> for Text {
-            type Value = Key<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Key(Cow::Borrowed(text)))
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Key(Cow::Owned(text.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(Text)
-    }
-}
+pub(crate) struct Object<'a>(Vec<(Cow<'a, str>, &'a str)>);
 
 impl<'a> Object<'a> {
     /// Parses one line; `None` if it is not a JSON object.
     pub(crate) fn parse(line: &'a [u8]) -> Option<Self> {
-        serde_json::from_slice(line).ok()
+        let text = std::str::from_utf8(line).ok()?;
+        if skip::holds_control(line) {
+            // White space between the members is fine, within a string it is not: the slow way is sure to tell.
+            serde_json::from_str::<&RawValue>(text).ok()?;
+        }
+        Self::of_text(text)
+    }
+
+    /// Reads the members of a text without control characters in its strings.
+    fn of_text(text: &'a str) -> Option<Self> {
+        let mut members = Vec::with_capacity(16);
+        skip::members(text, |key, value| {
+            let key = if memchr::memchr(b'\\', key.as_bytes()).is_none() {
+                Cow::Borrowed(key.get(1..key.len() - 1)?)
+            } else {
+                Cow::Owned(serde_json::from_str(key).ok()?)
+            };
+            members.push((key, value));
+            Some(())
+        })?;
+        Some(Self(members))
     }
 
     /// Returns the unparsed text of a member; `None` if absent or null.
     pub(crate) fn raw(&self, key: &str) -> Option<&'a str> {
         let (_, value) = self.0.iter().rev().find(|(name, _)| name == key)?;
-        Some(value.get()).filter(|text| *text != "null")
+        Some(*value).filter(|text| *text != "null")
     }
 
     /// Returns a text member.
@@ -110,30 +87,36 @@ impl<'a> Object<'a> {
 
     /// Returns an object member.
     pub(crate) fn object(&self, key: &str) -> Option<Object<'a>> {
-        serde_json::from_str(self.raw(key)?).ok()
+        Self::of_text(self.raw(key)?)
     }
 
     /// Returns the elements of an array member that are objects; `None` if it is no array.
     pub(crate) fn objects(&self, key: &str) -> Option<Vec<Object<'a>>> {
-        let elements: Vec<&'a RawValue> = serde_json::from_str(self.raw(key)?).ok()?;
-        Some(elements.into_iter().filter_map(|element| serde_json::from_str(element.get()).ok()).collect())
+        let mut objects = Vec::new();
+        skip::elements(self.raw(key)?, |element| objects.extend(Self::of_text(element)))?;
+        Some(objects)
     }
 
     /// Returns the number of elements of an array member.
     pub(crate) fn length(&self, key: &str) -> Option<u64> {
-        let elements: Vec<&'a RawValue> = serde_json::from_str(self.raw(key)?).ok()?;
-        Some(elements.len() as u64)
+        let mut length = 0;
+        skip::elements(self.raw(key)?, |_| length += 1)?;
+        Some(length)
     }
 
     /// Returns a time member: RFC 3339 or an epoch number.
     pub(crate) fn time(&self, key: &str) -> Option<DateTime<Utc>> {
-        let value: Value = serde_json::from_str(self.raw(key)?).ok()?;
+        let raw = self.raw(key)?;
+        if let Some(text) = text(raw) {
+            return retryscope_events::read::parse_time_text(&text);
+        }
+        let value: Value = serde_json::from_str(raw).ok()?;
         retryscope_events::read::parse_time(&value)
     }
 
     /// Returns the members.
     pub(crate) fn members(&self) -> impl Iterator<Item = (&str, &'a str)> {
-        self.0.iter().map(|(name, value)| (&**name, value.get()))
+        self.0.iter().map(|(name, value)| (&**name, *value))
     }
 }
 

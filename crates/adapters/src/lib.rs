@@ -13,6 +13,7 @@ mod own;
 mod pi;
 mod rivumi;
 mod say;
+mod skip;
 mod sqlite;
 
 use std::path::Path;

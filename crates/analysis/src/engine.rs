@@ -133,6 +133,46 @@ impl Engine {
         }
     }
 
+    /// Returns whether sources of this kind that speak of one run continue each other, so that their order matters.
+    pub fn is_continued(kind: View) -> bool {
+        kind == View::EVENTS || kind == View::OBJECTS
+    }
+
+    /// Returns whether a source of this kind, which others continue, spoke of a run.
+    pub fn is_begun(&self, run: &RunKey, kind: View) -> bool {
+        Self::is_continued(kind)
+            && self.known(run).is_some_and(|run| run.views.iter().any(|(key, _)| key.kind == kind))
+    }
+
+    /// Takes over what another engine read from other sources. Where both hold a view of one run that sources continue
+    /// (see [`Engine::is_continued`]), the other one's is lost: the caller reads such sources in order instead.
+    pub fn absorb(&mut self, other: Engine) {
+        self.duplicates += other.duplicates;
+        if self.places.is_empty() {
+            *self = Engine { duplicates: self.duplicates, ..other };
+            return;
+        }
+        let mut moved = HashMap::new();
+        for (from, run) in other.known.into_iter().enumerate() {
+            let Some(run) = run else { continue };
+            let place = self.place_of(&run.key);
+            moved.insert(from, place);
+            if let Some(known) = &mut self.known[place] {
+                for (key, view) in run.views {
+                    if let Err(at) = known.views.binary_search_by_key(&key, |(key, _)| *key) {
+                        known.views.insert(at, (key, view));
+                    }
+                }
+                known.speakers.extend(run.speakers);
+            }
+            self.soil(place);
+        }
+        let last = other.last.into_iter().filter_map(|(source, from)| Some((source, *moved.get(&from)?)));
+        self.last.extend(last.collect::<BTreeMap<_, _>>());
+        self.gapped.extend(other.gapped);
+        self.has_gaps.extend(other.has_gaps);
+    }
+
     /// Takes note that something in a source could not be read: the run it spoke of last, and any other that it has spoken of
     /// and that is not over, may have had more requests than can be seen.
     pub fn gap(&mut self, kind: View, source: SourceId) {
@@ -308,6 +348,13 @@ impl Engine {
         self.runs_in_order().map(|run| join(&run.key, parts(&run.views), as_of)).collect()
     }
 
+    /// Hands over all runs, by agent and id, one after the other: none is kept.
+    pub fn each_run(&self, as_of: &AsOf<'_>, mut take: impl FnMut(Run)) {
+        for run in self.runs_in_order() {
+            take(join(&run.key, parts(&run.views), as_of));
+        }
+    }
+
     /// Returns one run.
     pub fn run(&self, key: &RunKey, as_of: &AsOf<'_>) -> Option<Run> {
         self.known(key).map(|run| join(&run.key, parts(&run.views), as_of))
@@ -354,7 +401,7 @@ impl Engine {
     /// Returns the view of a source on a run; `None` for a run that is not there.
     fn view(&mut self, place: usize, kind: View, source: SourceId) -> Option<&mut ViewOfRun> {
         let views = &mut self.known[place].as_mut()?.views;
-        let shared = kind == View::EVENTS || kind == View::OBJECTS;
+        let shared = Self::is_continued(kind);
         let known =
             if shared { views.iter().map(|(key, _)| *key).find(|key| key.kind == kind) } else { None };
         let first = SourceKey { kind, source: (!shared).then_some(source), first: source };

@@ -111,13 +111,18 @@ pub fn parse_object(mut object: Map<String, Value>) -> Result<Vec<Event>, ReadEr
 /// Reads a time: RFC 3339, or epoch seconds / milliseconds / microseconds / nanoseconds told apart by magnitude.
 pub fn parse_time(value: &Value) -> Option<DateTime<Utc>> {
     match value {
-        Value::String(text) => DateTime::parse_from_rfc3339(text.trim())
-            .map(|time| time.with_timezone(&Utc))
-            .ok()
-            .or_else(|| text.parse::<f64>().ok().and_then(epoch)),
+        Value::String(text) => parse_time_text(text),
         Value::Number(number) => epoch(number.as_f64()?),
         _ => None,
     }
+}
+
+/// Reads a time written as text: RFC 3339 or an epoch number, as in [`parse_time`].
+pub fn parse_time_text(text: &str) -> Option<DateTime<Utc>> {
+    DateTime::parse_from_rfc3339(text.trim())
+        .map(|time| time.with_timezone(&Utc))
+        .ok()
+        .or_else(|| text.parse::<f64>().ok().and_then(epoch))
 }
 
 fn epoch(number: f64) -> Option<DateTime<Utc>> {

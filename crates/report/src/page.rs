@@ -75,6 +75,14 @@ impl Page {
 
     /// Adds a table without lines; columns in `right` (from 0) are aligned to the right.
     pub fn table(&mut self, header: &[&str], rows: &[Vec<String>], right: &[usize], indent: usize) {
+        if let Some(lines) = plain_table(header, rows, right, self.width.saturating_sub(indent)) {
+            for line in lines {
+                let line = format!("{}{line}", " ".repeat(indent));
+                self.text.push_str(line.trim_end());
+                self.text.push('\n');
+            }
+            return;
+        }
         let mut table = Table::new();
         table.load_style(NOTHING);
         table.set_content_arrangement(ContentArrangement::Dynamic);
@@ -99,6 +107,39 @@ impl Page {
     pub fn finish(self) -> String {
         self.text
     }
+}
+
+/// Lays out a table that needs no wrapping and has only plain characters, which is nearly every long one; `None` for others.
+fn plain_table(header: &[&str], rows: &[Vec<String>], right: &[usize], width: usize) -> Option<Vec<String>> {
+    let mut widths: Vec<usize> = header.iter().map(|title| title.len().max(1)).collect();
+    for row in rows {
+        if row.len() != widths.len() {
+            return None;
+        }
+        for (cell, widest) in row.iter().zip(&mut widths) {
+            if !cell.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+                return None;
+            }
+            *widest = (*widest).max(cell.len());
+        }
+    }
+    if widths.iter().map(|width| width + 2).sum::<usize>() > width {
+        return None;
+    }
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let mut line = String::with_capacity(width.min(200));
+        for (column, (cell, width)) in cells.zip(&widths).enumerate() {
+            let _ok = if right.contains(&column) {
+                write!(line, " {cell:>width$} ")
+            } else {
+                write!(line, " {cell:<width$} ")
+            };
+        }
+        line
+    };
+    let mut lines = vec![line(&mut header.iter().copied())];
+    lines.extend(rows.iter().map(|row| line(&mut row.iter().map(String::as_str))));
+    Some(lines)
 }
 
 /// Makes control characters and escape sequences of untrusted text visible; a line break becomes a space.

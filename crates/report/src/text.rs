@@ -2,12 +2,15 @@
 
 use chrono::{DateTime, Local, TimeDelta, Utc};
 use retryscope_analysis::{
-    Attempt, Bound, Explanation, LogicalRequest, Overview, Run, RunOutcome, Turn, in_short, words,
+    Attempt, Bound, Explanation, LogicalRequest, Overview, Run, RunLine, RunOutcome, Turn, words,
 };
 use retryscope_events::{AttemptKind, AttemptOutcome, Candidate, Source};
 
 use crate::json::PathOf;
 use crate::page::Page;
+
+/// Runs from which a list is not wrapped to the width of the terminal.
+const LONG_LIST: usize = 200;
 
 /// Attempts of one request that are shown; of more, the first and the last.
 const SHOWN_ATTEMPTS: usize = 16;
@@ -274,8 +277,9 @@ fn wait(attempt: &Attempt) -> String {
 }
 
 /// Returns the list of runs, newest last.
-pub fn runs(runs: &[&Run], width: usize) -> String {
-    let mut page = Page::new(width);
+pub fn runs(runs: &[&RunLine], width: usize) -> String {
+    // A long list is searched rather than read: one run is one line there.
+    let mut page = Page::new(if runs.len() > LONG_LIST { 10_000 } else { width });
     let rows: Vec<Vec<String>> = runs
         .iter()
         .map(|run| {
@@ -284,8 +288,8 @@ pub fn runs(runs: &[&Run], width: usize) -> String {
                 run.key.agent.to_string(),
                 run.key.id.chars().take(36).collect(),
                 run.outcome.as_str().to_owned(),
-                words::count(&run.counts.upstream_requests),
-                in_short(run),
+                words::count(&run.upstream_requests),
+                run.in_short.clone(),
             ]
         })
         .collect();

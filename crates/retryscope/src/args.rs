@@ -31,7 +31,7 @@ pub(crate) struct Reading {
     /// Folder or file to read instead of the agents' usual places; may be given more than once
     #[arg(long, value_name = "DIR", global = true, env = "RETRYSCOPE_ROOTS", value_delimiter = ':')]
     pub(crate) root: Vec<PathBuf>,
-    /// Read every file again (always so now: no index of earlier readings is kept)
+    /// Read every file again, and leave the index of earlier readings alone
     #[arg(long, global = true)]
     pub(crate) no_cache: bool,
     /// The time that counts as now, for logs that still run and for dates in errors (RFC 3339)

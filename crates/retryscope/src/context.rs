@@ -1,11 +1,13 @@
 //! What every reading command starts from: roots, now, and the scan.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::Context as _;
 use chrono::{DateTime, Utc};
-use retryscope_analysis::Run;
-use retryscope_scan::{Environment, Scan, default_roots};
+use retryscope_analysis::{Run, RunLine};
+use retryscope_record::{RunKey, SourceId};
+use retryscope_scan::{Environment, Listing, Problem, Remember, Scan, SourceGap, default_roots};
 
 use crate::args::Reading;
 use crate::exit::{Exit, hinted};
@@ -51,41 +53,100 @@ impl Reader {
         if self.scan.is_incomplete() { Exit::Incomplete } else { Exit::Ok }
     }
 
-    /// Says on standard error what could not be read, at most ten lines of it.
+    /// Says on standard error what could not be read.
     pub(crate) fn complain(&self) {
-        use std::io::Write as _;
-        let mut stderr = std::io::stderr().lock();
-        let problems =
-            self.scan.problems.iter().map(|p| format!("cannot read {}: {}", p.path.display(), p.message));
-        let gaps = self.scan.gaps.iter().map(|gap| {
-            let path = self.scan.path(gap.source).display();
-            format!("{path}{}: {}", gap.place, retryscope_report::words::gap(&gap.kind))
-        });
-        let all: Vec<String> = problems.chain(gaps).collect();
-        for line in all.iter().take(10) {
-            drop(writeln!(stderr, "warning: {}", retryscope_report::visible(line)));
-        }
-        if all.len() > 10 {
-            drop(writeln!(stderr, "warning: {} more places could not be read", all.len() - 10));
-        }
+        complain(&self.scan.problems, &self.scan.gaps, &|id| self.scan.path(id));
     }
 
     /// Returns an error that says where was looked, for a command that found no run at all.
     pub(crate) fn nothing_found(&self) -> anyhow::Error {
-        let looked = if self.roots.is_empty() {
-            "none of the known agents has logs in its usual place here".to_owned()
-        } else {
-            let roots: Vec<String> = self.roots.iter().map(|r| r.display().to_string()).collect();
-            format!("no run was found below {}", roots.join(", "))
-        };
-        hinted(
-            looked,
-            [
-                "name a folder or file with logs: retryscope --root DIR".to_owned(),
-                "retryscope sources shows which files were looked at".to_owned(),
-            ],
-        )
+        nothing_found(&self.roots)
     }
+}
+
+/// A finished listing: each run in one line, taken from the index where nothing has changed.
+pub(crate) struct Listed {
+    listing: Listing,
+    pub(crate) now: DateTime<Utc>,
+    roots: Vec<PathBuf>,
+}
+
+impl Listed {
+    /// Lists the roots that were given, or the agents' usual places.
+    pub(crate) fn open(reading: &Reading) -> anyhow::Result<Self> {
+        let now = now(reading)?;
+        let roots = roots(reading)?;
+        let begun = SystemTime::now();
+        let folder = if reading.no_cache { None } else { cache() };
+        let index = folder.as_deref().map(|folder| Remember { folder, begun });
+        let listing = Listing::of_roots(&roots, now, index.as_ref());
+        Ok(Self { listing, now, roots })
+    }
+
+    /// Returns the runs.
+    pub(crate) fn lines(&self) -> &[RunLine] {
+        &self.listing.lines
+    }
+
+    /// Reads what speaks of one run, and of the runs that it started.
+    pub(crate) fn read(&self, run: &RunKey) -> Reader {
+        Reader { scan: self.listing.scan(&[run]), now: self.now, roots: self.roots.clone() }
+    }
+
+    /// Returns the exit code of an answer: 3 if something could not be read.
+    pub(crate) fn exit(&self) -> Exit {
+        if self.listing.is_incomplete() { Exit::Incomplete } else { Exit::Ok }
+    }
+
+    /// Says on standard error what could not be read.
+    pub(crate) fn complain(&self) {
+        complain(&self.listing.problems, &self.listing.gaps, &|id| self.listing.path(id));
+    }
+
+    /// Returns an error that says where was looked, for a command that found no run at all.
+    pub(crate) fn nothing_found(&self) -> anyhow::Error {
+        nothing_found(&self.roots)
+    }
+}
+
+/// Returns the folder for what may be deleted at any time.
+fn cache() -> Option<PathBuf> {
+    let set = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    Some(set.or_else(|| Some(std::env::home_dir()?.join(".cache")))?.join("retryscope"))
+}
+
+/// Says on standard error what could not be read, at most ten lines of it.
+fn complain<'a>(problems: &[Problem], gaps: &[SourceGap], path_of: &dyn Fn(SourceId) -> &'a Path) {
+    use std::io::Write as _;
+    let mut stderr = std::io::stderr().lock();
+    let of_problem = |p: &Problem| format!("cannot read {}: {}", p.path.display(), p.message);
+    let of_gap = |gap: &SourceGap| {
+        let path = path_of(gap.source).display();
+        format!("{path}{}: {}", gap.place, retryscope_report::words::gap(&gap.kind))
+    };
+    for line in problems.iter().map(of_problem).chain(gaps.iter().map(of_gap)).take(10) {
+        drop(writeln!(stderr, "warning: {}", retryscope_report::visible(&line)));
+    }
+    let all = problems.len() + gaps.len();
+    if all > 10 {
+        drop(writeln!(stderr, "warning: {} more places could not be read", all - 10));
+    }
+}
+
+fn nothing_found(roots: &[PathBuf]) -> anyhow::Error {
+    let looked = if roots.is_empty() {
+        "none of the known agents has logs in its usual place here".to_owned()
+    } else {
+        let roots: Vec<String> = roots.iter().map(|r| r.display().to_string()).collect();
+        format!("no run was found below {}", roots.join(", "))
+    };
+    hinted(
+        looked,
+        [
+            "name a folder or file with logs: retryscope --root DIR".to_owned(),
+            "retryscope sources shows which files were looked at".to_owned(),
+        ],
+    )
 }
 
 fn roots(reading: &Reading) -> anyhow::Result<Vec<PathBuf>> {
@@ -124,8 +185,13 @@ impl Window {
 
     /// Whether a run reaches into it. A run without times does only if both ends are open.
     pub(crate) fn holds(&self, run: &Run) -> bool {
-        self.since.is_none_or(|since| run.ended_at.is_some_and(|at| at >= since))
-            && self.until.is_none_or(|until| run.started_at.is_some_and(|at| at < until))
+        self.meets(run.started_at, run.ended_at)
+    }
+
+    /// Whether a span of time reaches into it.
+    pub(crate) fn meets(&self, from: Option<DateTime<Utc>>, to: Option<DateTime<Utc>>) -> bool {
+        self.since.is_none_or(|since| to.is_some_and(|at| at >= since))
+            && self.until.is_none_or(|until| from.is_some_and(|at| at < until))
     }
 }
 

@@ -3,9 +3,12 @@
 //! Not for: following files that grow (the daemon does, with the same parts) or for showing anything. A file that cannot
 //! be read is a [`Problem`], a line that cannot be read a gap with its place; neither stops the rest.
 
+mod index;
+mod list;
 mod places;
 mod read;
 pub mod settings;
+mod spread;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -14,6 +17,9 @@ use chrono::{DateTime, Utc};
 use retryscope_analysis::{AsOf, Engine, Run, SourceState};
 use retryscope_record::{GapKind, Place, SourceId, View};
 
+use read::{Outcome, Said};
+
+pub use list::{Listing, Remember};
 pub use places::{Environment, default_roots, may_enter};
 pub use read::feed;
 
@@ -29,7 +35,8 @@ pub struct Scan {
     pub problems: Vec<Problem>,
     states: BTreeMap<SourceId, SourceState>,
     settings: settings::Settled,
-    paths: HashSet<PathBuf>,
+    /// Sources numbered so far.
+    found: u32,
 }
 
 /// One source.
@@ -67,38 +74,111 @@ pub struct Problem {
     pub message: String,
 }
 
-impl Scan {
-    /// Reads everything below the roots.
-    pub fn of_roots(roots: &[PathBuf]) -> Self {
-        let mut scan = Scan::default();
-        for root in roots {
-            scan.add_root(root);
-        }
-        scan
-    }
+/// What stands below some roots.
+struct Found {
+    /// Files that may hold records, numbered in the order of the roots and paths.
+    logs: Vec<(SourceId, retryscope_tail::Found)>,
+    settings: settings::Settled,
+    problems: Vec<Problem>,
+}
 
-    /// Reads what stands below one more root.
-    pub fn add_root(&mut self, root: &Path) {
+fn search(roots: &[PathBuf]) -> Found {
+    let mut all = Found { logs: Vec::new(), settings: settings::Settled::default(), problems: Vec::new() };
+    let mut paths = HashSet::new();
+    for root in roots {
         let (found, problems) = retryscope_tail::walk(root, &places::may_enter);
-        self.problems.extend(
+        all.problems.extend(
             problems.into_iter().map(|p| Problem { path: p.path.clone(), message: p.source.to_string() }),
         );
         for file in found {
-            if !self.paths.insert(file.path.clone()) {
+            // One root may lie in another.
+            if roots.len() > 1 && !paths.insert(file.path.clone()) {
                 continue;
             }
             if let Some(agent) = settings::agent_of(&file.path) {
-                self.settings.read(agent, &file.path);
-            } else {
-                read::file(self, &file);
+                all.settings.read(agent, &file.path);
+            } else if read::is_candidate(&file) {
+                let id = SourceId(u32::try_from(all.logs.len()).unwrap_or(u32::MAX));
+                all.logs.push((id, file));
             }
         }
+    }
+    all
+}
+
+impl Scan {
+    /// Reads everything below the roots.
+    pub fn of_roots(roots: &[PathBuf]) -> Self {
+        let Found { logs, settings, problems } = search(roots);
+        let mut scan = Scan { problems, settings, ..Scan::default() };
+        scan.read(&logs);
+        scan
+    }
+
+    /// Reads these files.
+    fn read(&mut self, files: &[(SourceId, retryscope_tail::Found)]) {
+        self.found = files.last().map_or(0, |(id, _)| id.0.saturating_add(1));
+        let mut in_order = BTreeMap::new();
+        spread::over_cores(
+            files,
+            |(_, file)| file.metadata.len(),
+            |(id, file), buffer| read::file(file, *id, buffer),
+            |outcome| match outcome {
+                Outcome::Said(said) if Engine::is_continued(said.source.view) => {
+                    in_order.insert(said.id, Some(said));
+                }
+                Outcome::InOrder(id) => {
+                    in_order.insert(id, None);
+                }
+                outcome => self.take(outcome),
+            },
+        );
+        self.take_in_order(in_order, files);
+        self.gaps.sort_by_key(|gap| gap.source);
+        self.problems.sort_by(|a, b| a.path.cmp(&b.path));
         self.settings.assign(&self.sources, &mut self.states);
     }
 
     /// Reads a stream, for example standard input; `name` stands for its path.
     pub fn add_stream(&mut self, name: &str, input: impl std::io::Read) {
-        read::stream(self, Path::new(name), input);
+        self.take(read::stream(Path::new(name), SourceId(self.found), input));
+        self.found = self.found.saturating_add(1);
+    }
+
+    fn take(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Said(said) => {
+                let Said { id, source, state, engine, gaps, problem } = *said;
+                self.engine.absorb(engine);
+                self.sources.insert(id, source);
+                self.states.insert(id, state);
+                self.gaps.extend(gaps);
+                self.problems.extend(problem);
+            }
+            Outcome::InOrder(_) | Outcome::NotOurs => {}
+            Outcome::Failed(problem) => self.problems.push(problem),
+        }
+    }
+
+    /// Takes sources that may continue each other. What one source alone says of a run is taken as it is; a source that
+    /// goes on where an earlier one ended is read again, after it.
+    fn take_in_order(
+        &mut self,
+        sources: BTreeMap<SourceId, Option<Box<Said>>>,
+        files: &[(SourceId, retryscope_tail::Found)],
+    ) {
+        let mut buffer = Vec::new();
+        for (id, said) in sources {
+            let is_new =
+                |said: &Said| !said.engine.keys().any(|run| self.engine.is_begun(run, said.source.view));
+            let outcome = if let Some(said) = said.filter(|said| is_new(said)) {
+                Outcome::Said(said)
+            } else {
+                let Ok(index) = files.binary_search_by_key(&id, |(id, _)| *id) else { continue };
+                read::file_in_order(&files[index].1, id, &mut buffer, &mut self.engine)
+            };
+            self.take(outcome);
+        }
     }
 
     /// Returns all runs.

@@ -1,116 +1,190 @@
-//! Reads one source to its end into the engine.
+//! Reads one source to its end.
 
 use std::fs::File;
-use std::io::{self, Cursor, Read, Seek, SeekFrom};
-use std::path::Path;
+use std::io::{self, Cursor, Read};
+use std::path::{Path, PathBuf};
 
 use retryscope_adapters::{
-    DatabaseDecoder, HEAD_LENGTH, LineDecoder, Reading, Recognized, is_complete_json, may_hold_records,
-    open_database, recognize,
+    DatabaseDecoder, HEAD_LENGTH, LineDecoder, Reading, is_complete_json, may_hold_records, open_database,
+    recognize,
 };
-use retryscope_analysis::SourceState;
+use retryscope_analysis::{Engine, SourceState};
 use retryscope_record::{GapKind, Item, Origin, Place, Sink, SourceId, View};
 use retryscope_tail::{Found, Line, LineReader};
 
-use crate::{Problem, Scan, Source, SourceGap};
+use crate::{Problem, Source, SourceGap};
 
 /// Largest file that is read as one document.
 const DOCUMENT_LIMIT: u64 = 16 << 20;
 
-pub(crate) fn file(scan: &mut Scan, found: &Found) {
-    if found.metadata.len() == 0 || !may_hold_records(&found.path) {
-        return;
-    }
-    if let Err(error) = read_file(scan, found) {
-        scan.problems.push(Problem { path: found.path.clone(), message: error.to_string() });
-    }
+/// Bytes that the first read of a file asks for: most files are no longer.
+const FIRST_READ: usize = 256 << 10;
+
+/// What one source says.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) id: SourceId,
+    pub(crate) source: Source,
+    pub(crate) state: SourceState,
+    /// What it says, by itself.
+    pub(crate) engine: Engine,
+    pub(crate) gaps: Vec<SourceGap>,
+    /// Reading stopped before its end.
+    pub(crate) problem: Option<Problem>,
 }
 
-fn read_file(scan: &mut Scan, found: &Found) -> io::Result<()> {
-    let mut input = File::open(&found.path)?;
-    let mut head = vec![0; HEAD_LENGTH];
-    let length = fill(&mut input, &mut head)?;
-    let Some(recognized) = recognize(&found.path, &head[..length]) else { return Ok(()) };
-    if let Reading::Database(decoder) = recognized.reading {
-        database(scan, found, recognized.agent, recognized.view, decoder);
-        return Ok(());
-    }
-    input.seek(SeekFrom::Start(0))?;
-    let written_at = found.metadata.modified().ok().map(Into::into);
-    let id = begin(scan, &found.path, recognized.agent, recognized.view, found.metadata.len());
-    scan.states.insert(id, SourceState { written_at, ..SourceState::default() });
-    decode(scan, id, recognized, input, found.metadata.len())
+/// What became of a file.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Said(Box<Said>),
+    /// It is one small part of what many files say together, and not worth a thread: [`file_in_order`] reads it.
+    InOrder(SourceId),
+    /// No adapter reads it.
+    NotOurs,
+    Failed(Problem),
 }
 
-pub(crate) fn stream(scan: &mut Scan, name: &Path, mut input: impl Read) {
-    let mut head = vec![0; HEAD_LENGTH];
-    let result = fill(&mut input, &mut head).and_then(|length| {
-        head.truncate(length);
-        let Some(recognized) = recognize(name, &head) else { return Ok(()) };
-        let id = begin(scan, name, recognized.agent, recognized.view, 0);
-        decode(scan, id, recognized, Cursor::new(head).chain(input), 0)
-    });
-    if let Err(error) = result {
-        scan.problems.push(Problem { path: name.to_path_buf(), message: error.to_string() });
-    }
+/// Returns whether a file is worth opening.
+pub(crate) fn is_candidate(found: &Found) -> bool {
+    found.metadata.len() > 0 && may_hold_records(&found.path)
 }
 
-fn database(
-    scan: &mut Scan,
+/// Reads one file by itself; `buffer` is used again from file to file.
+pub(crate) fn file(found: &Found, id: SourceId, buffer: &mut Vec<u8>) -> Outcome {
+    read_file(found, id, buffer, None).unwrap_or_else(|error| Outcome::Failed(problem(&found.path, &error)))
+}
+
+/// Reads one file into an engine that knows what earlier files say; the engine is in the outcome, or left where it is.
+pub(crate) fn file_in_order(
     found: &Found,
-    agent: Option<&'static str>,
-    view: View,
-    mut decoder: Box<dyn DatabaseDecoder>,
-) {
-    let id = begin(scan, &found.path, agent, view, found.metadata.len());
-    let written_at = found.metadata.modified().ok().map(Into::into);
-    scan.states.insert(id, SourceState { written_at, ..SourceState::default() });
-    let result = open_database(&found.path).map_err(|error| error.to_string()).and_then(|opened| {
-        decoder
-            .rows(opened.connection(), &mut EngineSink { scan, id, view })
-            .map_err(|error| error.to_string())
-    });
-    if let Err(message) = result {
-        scan.gaps.push(SourceGap { source: id, place: Place::Whole, kind: GapKind::Database { message } });
-    }
-}
-
-fn begin(scan: &mut Scan, path: &Path, agent: Option<&'static str>, view: View, bytes: u64) -> SourceId {
-    let id = SourceId(u32::try_from(scan.sources.len()).unwrap_or(u32::MAX));
-    let source = Source { path: path.to_path_buf(), agent, view, bytes, names_run: false };
-    scan.sources.insert(id, source);
-    id
-}
-
-fn decode(
-    scan: &mut Scan,
     id: SourceId,
-    recognized: Recognized,
-    input: impl Read,
-    length: u64,
-) -> io::Result<()> {
-    let view = recognized.view;
-    match recognized.reading {
+    buffer: &mut Vec<u8>,
+    engine: &mut Engine,
+) -> Outcome {
+    read_file(found, id, buffer, Some(engine))
+        .unwrap_or_else(|error| Outcome::Failed(problem(&found.path, &error)))
+}
+
+fn problem(path: &Path, error: &dyn std::fmt::Display) -> Problem {
+    Problem { path: path.to_path_buf(), message: error.to_string() }
+}
+
+fn read_file(
+    found: &Found,
+    id: SourceId,
+    buffer: &mut Vec<u8>,
+    before: Option<&mut Engine>,
+) -> io::Result<Outcome> {
+    let mut input = File::open(&found.path)?;
+    if buffer.len() < FIRST_READ {
+        buffer.resize(FIRST_READ, 0);
+    }
+    let filled = fill(&mut input, &mut buffer[..FIRST_READ])?;
+    let Some(recognized) = recognize(&found.path, &buffer[..filled.min(HEAD_LENGTH)]) else {
+        return Ok(Outcome::NotOurs);
+    };
+    if recognized.view == View::OBJECTS && before.is_none() {
+        return Ok(Outcome::InOrder(id));
+    }
+    let source = Source {
+        path: found.path.clone(),
+        agent: recognized.agent,
+        view: recognized.view,
+        bytes: found.metadata.len(),
+        names_run: false,
+    };
+    let engine = before.map(std::mem::take).unwrap_or_default();
+    let mut said = Said::begin(id, source, engine);
+    said.state.written_at = found.metadata.modified().ok().map(Into::into);
+    let result = match recognized.reading {
         Reading::Lines(mut decoder) => {
-            let mut lines = LineReader::new(input);
-            while let Some(line) = lines.next_line()? {
-                feed(decoder.as_mut(), line, &mut EngineSink { scan, id, view });
-            }
-            decoder.end(&mut EngineSink { scan, id, view });
+            let mut lines = LineReader::begun(input, std::mem::take(buffer), filled);
+            let result = said.lines(decoder.as_mut(), &mut lines);
+            *buffer = lines.into_buffer();
+            result
         }
-        // A database is a file; a stream cannot be one.
-        Reading::Database(_) => {}
         Reading::Document(mut decoder) => {
-            if length > DOCUMENT_LIMIT {
-                scan.gaps.push(SourceGap { source: id, place: Place::Whole, kind: GapKind::OversizedLine });
-                return Ok(());
+            if found.metadata.len() > DOCUMENT_LIMIT {
+                said.gap(Place::Whole, GapKind::OversizedLine);
+                Ok(())
+            } else {
+                let mut bytes = buffer[..filled].to_vec();
+                let result = input.take(DOCUMENT_LIMIT).read_to_end(&mut bytes).map(drop);
+                decoder.document(&bytes, &mut said);
+                result
             }
+        }
+        Reading::Database(mut decoder) => {
+            said.database(decoder.as_mut());
+            Ok(())
+        }
+    };
+    said.problem = result.err().map(|error| problem(&found.path, &error));
+    Ok(Outcome::Said(Box::new(said)))
+}
+
+/// Reads a stream, for example standard input.
+pub(crate) fn stream(name: &Path, id: SourceId, mut input: impl Read) -> Outcome {
+    let mut head = vec![0; HEAD_LENGTH];
+    match fill(&mut input, &mut head) {
+        Ok(length) => head.truncate(length),
+        Err(error) => return Outcome::Failed(problem(name, &error)),
+    }
+    let Some(recognized) = recognize(name, &head) else { return Outcome::NotOurs };
+    let (agent, view) = (recognized.agent, recognized.view);
+    let source = Source { path: PathBuf::from(name), agent, view, bytes: 0, names_run: false };
+    let mut said = Said::begin(id, source, Engine::new());
+    let input = Cursor::new(head).chain(input);
+    let result = match recognized.reading {
+        Reading::Lines(mut decoder) => said.lines(decoder.as_mut(), &mut LineReader::new(input)),
+        // A database is a file; a stream cannot be one.
+        Reading::Database(_) => Ok(()),
+        Reading::Document(mut decoder) => {
             let mut bytes = Vec::new();
-            input.take(DOCUMENT_LIMIT).read_to_end(&mut bytes)?;
-            decoder.document(&bytes, &mut EngineSink { scan, id, view });
+            let result = input.take(DOCUMENT_LIMIT).read_to_end(&mut bytes).map(drop);
+            decoder.document(&bytes, &mut said);
+            result
+        }
+    };
+    said.problem = result.err().map(|error| problem(name, &error));
+    Outcome::Said(Box::new(said))
+}
+
+impl Said {
+    fn begin(id: SourceId, source: Source, engine: Engine) -> Self {
+        Self { id, source, state: SourceState::default(), engine, gaps: Vec::new(), problem: None }
+    }
+
+    fn lines(&mut self, decoder: &mut dyn LineDecoder, lines: &mut LineReader<impl Read>) -> io::Result<()> {
+        while let Some(line) = lines.next_line()? {
+            feed(decoder, line, self);
+        }
+        decoder.end(self);
+        Ok(())
+    }
+
+    fn database(&mut self, decoder: &mut dyn DatabaseDecoder) {
+        let result = open_database(&self.source.path)
+            .map_err(|error| error.to_string())
+            .and_then(|opened| decoder.rows(opened.connection(), self).map_err(|error| error.to_string()));
+        if let Err(message) = result {
+            // That a database could not be opened is no gap in what a run says.
+            let kind = GapKind::Database { message };
+            self.gaps.push(SourceGap { source: self.id, place: Place::Whole, kind });
         }
     }
-    Ok(())
+}
+
+impl Sink for Said {
+    fn item(&mut self, place: Place, item: Item) {
+        self.engine.apply(self.source.view, Origin { source: self.id, place }, &item);
+        self.source.names_run = true;
+    }
+
+    fn gap(&mut self, place: Place, kind: GapKind) {
+        self.engine.gap(self.source.view, self.id);
+        self.gaps.push(SourceGap { source: self.id, place, kind });
+    }
 }
 
 /// Hands one line to a decoder; a line that is cut or too long is a gap of its own kind.
@@ -137,25 +211,4 @@ fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
         }
     }
     Ok(length)
-}
-
-/// Hands what a decoder finds to the engine.
-struct EngineSink<'a> {
-    scan: &'a mut Scan,
-    id: SourceId,
-    view: View,
-}
-
-impl Sink for EngineSink<'_> {
-    fn item(&mut self, place: Place, item: Item) {
-        self.scan.engine.apply(self.view, Origin { source: self.id, place }, &item);
-        if let Some(source) = self.scan.sources.get_mut(&self.id) {
-            source.names_run = true;
-        }
-    }
-
-    fn gap(&mut self, place: Place, kind: GapKind) {
-        self.scan.engine.gap(self.view, self.id);
-        self.scan.gaps.push(SourceGap { source: self.id, place, kind });
-    }
 }

@@ -13,6 +13,7 @@ use retryscope_policy::settings::{MAX_FILE_BYTES, read};
 use retryscope_record::SourceId;
 
 use crate::Source;
+use crate::index::checksum;
 
 /// Ends of the paths of configuration files, with their agent; how many parts of the path lie below the home.
 const FILES: &[(&str, &str)] = &[
@@ -29,16 +30,21 @@ const FILES: &[(&str, &str)] = &[
 
 /// Returns the agent whose configuration a file is.
 pub fn agent_of(path: &Path) -> Option<&'static str> {
+    // Asked of every file: most are told apart by their ending, which costs less than a look at the path.
+    let ending = path.extension()?;
+    if !["toml", "json", "jsonc", "yml", "yaml"].iter().any(|known| ending == *known) {
+        return None;
+    }
     FILES.iter().find(|(_, end)| path.ends_with(end)).map(|(agent, _)| *agent)
 }
 
 /// What was read, by agent and home.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Settled {
     homes: Vec<Home>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Home {
     agent: &'static str,
     folder: PathBuf,
@@ -80,6 +86,12 @@ impl Settled {
             .iter()
             .filter(|home| agent.is_none_or(|of| of == home.agent) && log.starts_with(&home.folder));
         beside.max_by_key(|home| home.folder.components().count()).map(|home| home.settings.clone())
+    }
+
+    /// Returns a checksum of everything that was read.
+    pub(crate) fn checksum(&self) -> u64 {
+        let all: Vec<_> = self.homes.iter().map(|home| (home.agent, &home.folder, &home.files)).collect();
+        checksum(format!("{all:?}").as_bytes())
     }
 
     /// Gives each source the settings of its agent and home.

@@ -73,6 +73,36 @@ impl<R: Read> LineReader<R> {
         }
     }
 
+    /// Returns a reader at the start of `input`, whose first `filled` bytes were read into `buffer` already. Handing the
+    /// same buffer on from file to file ([`LineReader::into_buffer`]) saves making a new one for each.
+    pub fn begun(input: R, mut buffer: Vec<u8>, filled: usize) -> Self {
+        if buffer.len() < BLOCK {
+            buffer.resize(BLOCK, 0);
+        }
+        let end = filled.min(buffer.len());
+        Self {
+            input,
+            buffer,
+            start: 0,
+            end,
+            line_start: 0,
+            shrunk: 0,
+            number: 0,
+            shrink: None,
+            skeleton: Vec::new(),
+            done: false,
+            block: BLOCK,
+        }
+    }
+
+    /// Returns the buffer, to be used again.
+    pub fn into_buffer(mut self) -> Vec<u8> {
+        // One long line shall not keep its memory for all files that follow.
+        self.buffer.truncate(4 * BLOCK);
+        self.buffer.shrink_to(4 * BLOCK);
+        self.buffer
+    }
+
     /// Returns the input.
     pub fn input(&self) -> &R {
         &self.input

@@ -4,7 +4,8 @@
 //! not entered. Not for: telling which files matter.
 
 use std::collections::HashSet;
-use std::fs::{self, Metadata};
+use std::ffi::OsString;
+use std::fs::{self, FileType, Metadata};
 use std::path::{Path, PathBuf};
 
 /// A regular file.
@@ -35,8 +36,9 @@ pub fn walk(root: &Path, enter: &dyn Fn(&Path) -> bool) -> (Vec<Found>, Vec<Walk
     let mut problems = Vec::new();
     let mut seen = HashSet::new();
     let mut device = None;
-    let mut stack = vec![root.to_path_buf()];
-    while let Some(path) = stack.pop() {
+    // What the folder's own listing says of a name saves asking again for most of them.
+    let mut stack: Vec<(PathBuf, Option<FileType>)> = vec![(root.to_path_buf(), None)];
+    while let Some((path, kind)) = stack.pop() {
         let metadata = match fs::metadata(&path) {
             Ok(metadata) => metadata,
             Err(source) => {
@@ -48,7 +50,8 @@ pub fn walk(root: &Path, enter: &dyn Fn(&Path) -> bool) -> (Vec<Found>, Vec<Walk
             }
         };
         if metadata.is_file() {
-            found.push(Found { path, metadata });
+            let is_link = kind.map_or_else(|| is_link(&path), |kind| kind.is_symlink());
+            found.push((is_link, Found { path, metadata }));
         } else if metadata.is_dir() {
             let place = place(&path, &metadata);
             let here = *device.get_or_insert(place.0);
@@ -60,9 +63,12 @@ pub fn walk(root: &Path, enter: &dyn Fn(&Path) -> bool) -> (Vec<Found>, Vec<Walk
             }
             match fs::read_dir(&path) {
                 Ok(entries) => {
-                    let mut names: Vec<PathBuf> = entries.filter_map(Result::ok).map(|e| e.path()).collect();
-                    names.sort_unstable_by(|a, b| b.cmp(a));
-                    stack.extend(names);
+                    let mut names: Vec<(OsString, Option<FileType>)> = entries
+                        .filter_map(Result::ok)
+                        .map(|entry| (entry.file_name(), entry.file_type().ok()))
+                        .collect();
+                    names.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
+                    stack.extend(names.into_iter().map(|(name, kind)| (path.join(name), kind)));
                 }
                 Err(source) => problems.push(WalkProblem { path, source }),
             }
@@ -71,13 +77,18 @@ pub fn walk(root: &Path, enter: &dyn Fn(&Path) -> bool) -> (Vec<Found>, Vec<Walk
     (unique(found), problems)
 }
 
+fn is_link(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|m| m.is_symlink())
+}
+
 /// Returns the regular files in `folder` itself, sorted by path.
 #[cfg(unix)]
 pub(crate) fn list(folder: &Path) -> Vec<Found> {
     let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     let files = entries.filter_map(|entry| {
         let path = entry.path();
-        fs::metadata(&path).ok().filter(Metadata::is_file).map(|metadata| Found { path, metadata })
+        let metadata = fs::metadata(&path).ok().filter(Metadata::is_file)?;
+        Some((is_link(&path), Found { path, metadata }))
     });
     unique(files.collect())
 }
@@ -99,12 +110,12 @@ fn place(path: &Path, _: &Metadata) -> (u64, u64) {
 }
 
 /// Several names of one file are one file; a name that is no link is the better one.
-fn unique(mut found: Vec<Found>) -> Vec<Found> {
-    found.sort_by_cached_key(|f| {
-        (fs::symlink_metadata(&f.path).is_ok_and(|m| m.is_symlink()), f.path.clone())
-    });
+fn unique(mut found: Vec<(bool, Found)>) -> Vec<Found> {
+    // Names come nearly in order, and a stable sort makes use of that.
+    found.sort_by(|(a_links, a), (b_links, b)| (a_links, &a.path).cmp(&(b_links, &b.path)));
     let mut files = HashSet::new();
-    found.retain(|f| files.insert(place(&f.path, &f.metadata)));
+    found.retain(|(_, f)| files.insert(place(&f.path, &f.metadata)));
+    let mut found: Vec<Found> = found.into_iter().map(|(_, found)| found).collect();
     found.sort_by(|a, b| a.path.cmp(&b.path));
     found
 }

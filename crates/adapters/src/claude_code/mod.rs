@@ -34,28 +34,31 @@ fn recognize(path: &Path, head: &[u8]) -> Option<Recognized> {
         let reading = Reading::Document(Box::new(SubagentMeta { run: run_of_subagent(path)? }));
         return Some(Recognized { agent: Some(AGENT), view: View::RESULT, reading });
     }
-    let records: Vec<Object<'_>> = head.split(|b| *b == b'\n').take(20).filter_map(Object::parse).collect();
-    if records
-        .iter()
-        .any(|r| r.is("type", "system") && r.is("subtype", "init") && r.raw("session_id").is_some())
-        || records
-            .iter()
-            .any(|r| r.is("type", "result") && r.raw("session_id").is_some() && r.raw("is_error").is_some())
-    {
+    // Parsed only for what the bytes allow: this is asked of every file.
+    let records = || head.split(|b| *b == b'\n').take(20).filter_map(Object::parse);
+    let is_stdout = |r: Object<'_>| {
+        let begins = || r.is("type", "system") && r.is("subtype", "init");
+        let ends = || r.is("type", "result") && r.raw("is_error").is_some();
+        r.raw("session_id").is_some() && (begins() || ends())
+    };
+    if holds(head, "\"session_id\"") && records().any(is_stdout) {
         return lines(View::STDOUT, Box::<stdout::Stdout>::default());
     }
     let line_types =
         ["user", "assistant", "system", "queue-operation", "api-request", "file-history-snapshot", "summary"];
-    let is_transcript = records.iter().any(|r| {
+    let of_transcript = |r: Object<'_>| {
         r.str("type").is_some_and(|t| line_types.contains(&t.as_ref()))
             && (r.raw("sessionId").is_some() || r.raw("leafUuid").is_some())
-    });
+    };
+    let names_session = holds(head, "\"sessionId\"");
     // A first line longer than the head shows only its beginning.
-    let cut = records.is_empty()
-        && path.extension().is_some_and(|e| e == "jsonl")
-        && holds(head, "\"sessionId\":\"")
-        && holds(head, "\"uuid\":\"");
-    if is_transcript || cut {
+    let cut = || {
+        path.extension().is_some_and(|e| e == "jsonl")
+            && holds(head, "\"sessionId\":\"")
+            && holds(head, "\"uuid\":\"")
+            && records().next().is_none()
+    };
+    if (names_session || holds(head, "\"leafUuid\"")) && (records().any(of_transcript) || cut()) {
         return lines(View::SESSION, Box::<transcript::Transcript>::default());
     }
     if debug_log::recognize(head) {

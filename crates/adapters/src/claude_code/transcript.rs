@@ -5,8 +5,10 @@
 //! `api_error` lines or its final error, and further repeats may be hidden.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::LazyLock;
 
 use chrono::{DateTime, Utc};
+use memchr::memmem::Finder;
 use retryscope_events::{
     Body, Candidate, Event, Layer, ModelAttempt, ModelFailed, ModelRequest, ModelResponse, ModelRetry,
     Source, Usage,
@@ -15,7 +17,7 @@ use retryscope_record::{Facts, GapKind, Item, Mark, Place, RawFailure, RunKey, S
 
 use super::{AGENT, provider_of_model, subagent_key};
 use crate::LineDecoder;
-use crate::json::{Object, holds};
+use crate::json::Object;
 
 /// Requests whose chain is remembered; a base is nearly always the request just before.
 const CHAIN_LIMIT: usize = 1024;
@@ -54,20 +56,43 @@ struct OpenRequest {
 /// Line types that bear on requests; the others are most of a file.
 fn matters(line: &[u8]) -> bool {
     const HEAD: usize = 4096;
+    static TYPE: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"type\":\""));
     // Records name their type early, except conversation lines, whose type may follow a large message.
     let head = &line[..line.len().min(HEAD)];
-    if holds(head, "\"type\":\"attachment\"")
-        || holds(head, "\"type\":\"api-request-blob\"")
-        || holds(head, "\"type\":\"api-request-shape\"")
-        || holds(head, "\"type\":\"progress\"")
-        || holds(head, "\"type\":\"file-history-snapshot\"")
-    {
+    let mut other = false;
+    for at in TYPE.find_iter(head) {
+        let name = &head[at + TYPE.needle().len()..];
         // A prompt may quote such words; a conversation line always has one of these keys.
-        return holds(head, "\"type\":\"user\"")
-            || holds(head, "\"type\":\"assistant\"")
-            || holds(head, "\"type\":\"system\"");
+        if [&b"user\""[..], b"assistant\"", b"system\""].iter().any(|kind| name.starts_with(kind)) {
+            return true;
+        }
+        let is = |kind: &&[u8]| name.starts_with(kind);
+        other |= [
+            &b"attachment\""[..],
+            b"api-request-blob\"",
+            b"api-request-shape\"",
+            b"progress\"",
+            b"file-history-snapshot\"",
+        ]
+        .iter()
+        .any(is);
     }
-    true
+    !other
+}
+
+/// How a person's interruption begins.
+const INTERRUPT: &str = "[Request interrupted by user";
+
+/// Returns whether a message may say that the person interrupted the agent.
+fn may_interrupt(message: &str) -> bool {
+    static WORDS: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(INTERRUPT));
+    WORDS.find(message.as_bytes()).is_some()
+}
+
+/// Returns whether the content of a message says it: as the whole text, or as one of its parts.
+fn is_interrupt(content: &str) -> bool {
+    content.strip_prefix('"').is_some_and(|text| text.starts_with(INTERRUPT))
+        || may_interrupt(content) && content.contains(&format!("\"text\":\"{INTERRUPT}"))
 }
 
 impl LineDecoder for Transcript {
@@ -175,11 +200,14 @@ impl Transcript {
     }
 
     fn user(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
+        let is_tool_result = record.raw("toolUseResult").is_some();
+        // Most of a file are results of tools; what matters in them is only whether the person interrupted.
+        if is_tool_result && !record.raw("message").is_some_and(may_interrupt) {
+            return;
+        }
         let message = record.object("message").unwrap_or_default();
         let content = message.raw("content").unwrap_or("");
-        if content.starts_with("\"[Request interrupted by user")
-            || content.contains("\"text\":\"[Request interrupted by user")
-        {
+        if is_interrupt(content) {
             let turn = self.turn.clone();
             let outcome = TurnOutcome::Cancelled;
             say.mark(Mark::TurnEnded {
@@ -190,7 +218,7 @@ impl Transcript {
             });
             return;
         }
-        let is_tool_result = record.raw("toolUseResult").is_some()
+        let is_tool_result = is_tool_result
             || message
                 .objects("content")
                 .is_some_and(|blocks| blocks.iter().any(|b| b.is("type", "tool_result")));

@@ -10,7 +10,7 @@ mod shown;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use retryscope_events::Source;
 use retryscope_record::{Facts, RunKey, Shown, SourceId, TurnOutcome, View};
 
@@ -18,6 +18,7 @@ use crate::cause::cause_of;
 use crate::count::{Count, Counts, Evidence};
 use crate::engine::{AsOf, SourceState};
 use crate::infer::Inference;
+use crate::line::MAY_GO_ON;
 use crate::run::{Run, RunOutcome, Time, Turn};
 use crate::view::{TurnView, ViewOfRun, merge_facts};
 
@@ -262,7 +263,7 @@ fn liveness(parts: &[Part<'_>], ended_at: Option<DateTime<Utc>>, as_of: &AsOf<'_
         }
     }
     match ended_at {
-        Some(at) if as_of.now - at < TimeDelta::minutes(5) => RunOutcome::Running,
+        Some(at) if as_of.now - at < MAY_GO_ON => RunOutcome::Running,
         _ if known => RunOutcome::Interrupted,
         _ => RunOutcome::Unknown,
     }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use retryscope_analysis::{Run, RunOutcome, Turn, explain, words};
-use retryscope_record::SourceId;
+use chrono::{DateTime, Utc};
+use retryscope_analysis::{Run, RunLine, RunOutcome, Turn, explain, words};
+use retryscope_record::{RunKey, SourceId};
 use retryscope_report::share::Sharer;
 use retryscope_report::{json, text};
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use crate::args::{Display, Format, Reading, Replay};
 use crate::commands::recipients;
 use crate::commands::runs::children;
-use crate::context::Reader;
+use crate::context::{Listed, Reader};
 use crate::exit::{Exit, hinted};
 use crate::output::{Output, width};
 
@@ -22,26 +23,39 @@ pub(crate) fn run(
     args: &Replay,
     output: &mut Output,
 ) -> anyhow::Result<Exit> {
-    let reader = match args.run.as_deref() {
-        Some("-") => Reader::open_stdin(reading)?,
-        Some(path) if is_path(path) => Reader::open_path(reading, PathBuf::from(path))?,
-        _ => Reader::open(reading)?,
+    let (reader, wanted) = match args.run.as_deref() {
+        Some("-") => (Reader::open_stdin(reading)?, None),
+        Some(path) if is_path(path) => (Reader::open_path(reading, PathBuf::from(path))?, None),
+        name => {
+            // One run is wanted: a list of all tells which, and only its own files are read.
+            let listed = Listed::open(reading)?;
+            if !args.share {
+                listed.complain();
+            }
+            let lines = listed.lines();
+            if lines.is_empty() {
+                return Err(listed.nothing_found());
+            }
+            let line = match name {
+                Some("latest") => newest(lines, |_| true),
+                Some(id) => Some(by_id(id, lines)?),
+                None => newest(lines, |line| line.failed_turns > 0),
+            };
+            let Some(line) = line else { return none_failed(&listed, display, output) };
+            (listed.read(&line.key), Some(line.key.clone()))
+        }
     };
-    if !args.share {
-        reader.complain();
-    }
     let all = reader.runs();
-    if all.is_empty() {
-        return Err(reader.nothing_found());
-    }
-    let chosen = match args.run.as_deref() {
-        Some(path) if path == "-" || is_path(path) => in_order(&all),
-        Some("latest") => newest(&all, |_| true).into_iter().collect(),
-        Some(id) => vec![by_id(id, &all)?],
-        None => newest(&all, |run| run.failed_turns() > 0).into_iter().collect(),
+    let chosen: Vec<&Run> = if let Some(key) = &wanted {
+        all.iter().filter(|run| run.key == *key).collect()
+    } else {
+        if !args.share {
+            reader.complain();
+        }
+        in_order(&all)
     };
     if chosen.is_empty() {
-        return none_failed(&all, &reader, display, output);
+        return Err(reader.nothing_found());
     }
     if !args.share {
         let path_of = |id| reader.scan.path(id);
@@ -175,40 +189,74 @@ fn in_order(all: &[Run]) -> Vec<&Run> {
     runs
 }
 
-pub(crate) fn newest(all: &[Run], wanted: impl Fn(&Run) -> bool) -> Option<&Run> {
-    all.iter().filter(|run| wanted(run)).max_by_key(|run| (run.ended_at, run.key.clone()))
+/// What a run is chosen by.
+pub(crate) trait Choice {
+    fn key(&self) -> &RunKey;
+    fn ended_at(&self) -> Option<DateTime<Utc>>;
+    fn has_parent(&self) -> bool;
 }
 
-pub(crate) fn by_id<'a>(wanted: &str, all: &'a [Run]) -> anyhow::Result<&'a Run> {
-    let id_of = |run: &&Run| *run.key.id == *wanted || format!("{}:{}", run.key.agent, run.key.id) == wanted;
-    let exact: Vec<&Run> = all.iter().filter(|run| id_of(run)).collect();
+impl Choice for Run {
+    fn key(&self) -> &RunKey {
+        &self.key
+    }
+    fn ended_at(&self) -> Option<DateTime<Utc>> {
+        self.ended_at
+    }
+    fn has_parent(&self) -> bool {
+        self.facts.parent_run_id.is_some()
+    }
+}
+
+impl Choice for RunLine {
+    fn key(&self) -> &RunKey {
+        &self.key
+    }
+    fn ended_at(&self) -> Option<DateTime<Utc>> {
+        self.ended_at
+    }
+    fn has_parent(&self) -> bool {
+        self.parent_run_id.is_some()
+    }
+}
+
+pub(crate) fn newest<T: Choice>(all: &[T], wanted: impl Fn(&T) -> bool) -> Option<&T> {
+    let order = |a: &&T, b: &&T| (a.ended_at(), a.key()).cmp(&(b.ended_at(), b.key()));
+    all.iter().filter(|run| wanted(run)).max_by(order)
+}
+
+pub(crate) fn by_id<'a, T: Choice>(wanted: &str, all: &'a [T]) -> anyhow::Result<&'a T> {
+    let of_agent = |key: &RunKey| {
+        let id = wanted.strip_prefix(&*key.agent).and_then(|rest| rest.strip_prefix(':'));
+        id.is_some_and(|id| *key.id == *id)
+    };
+    let is_exact = |run: &&T| *run.key().id == *wanted || of_agent(run.key());
+    let exact: Vec<&T> = all.iter().filter(is_exact).collect();
     if let [one] = exact.as_slice() {
         return Ok(one);
     }
-    let beginning: Vec<&Run> = all.iter().filter(|run| run.key.id.starts_with(wanted)).collect();
+    let beginning: Vec<&T> = all.iter().filter(|run| run.key().id.starts_with(wanted)).collect();
     let matching = if exact.is_empty() { beginning } else { exact };
     match matching.as_slice() {
         [one] => Ok(one),
         // A run and its subagents share their beginning; the run itself is meant.
-        several if several.iter().filter(|run| run.facts.parent_run_id.is_none()).count() == 1 => {
-            Ok(several.iter().find(|run| run.facts.parent_run_id.is_none()).unwrap_or(&several[0]))
+        several if several.iter().filter(|run| !run.has_parent()).count() == 1 => {
+            Ok(several.iter().find(|run| !run.has_parent()).unwrap_or(&several[0]))
         }
         [] => {
-            let mut near: Vec<(usize, &Run)> =
-                all.iter().map(|run| (distance(wanted, &run.key.id), run)).collect();
-            near.sort_by_key(|(distance, _)| *distance);
-            let hint = near
-                .first()
+            let nearest = all.iter().map(|run| (distance(wanted, &run.key().id), run));
+            let hint = nearest
+                .min_by_key(|(distance, _)| *distance)
                 .filter(|(distance, _)| *distance <= wanted.len() / 3 + 1)
-                .map(|(_, run)| format!("did you mean {}?", run.key.id));
+                .map(|(_, run)| format!("did you mean {}?", run.key().id));
             Err(hinted(
                 format!("no run `{wanted}`"),
                 hint.into_iter().chain(["retryscope runs lists the runs that were found".to_owned()]),
             ))
         }
         several => {
-            let ids: Vec<String> =
-                several.iter().take(5).map(|run| format!("{}:{}", run.key.agent, run.key.id)).collect();
+            let name = |run: &&T| format!("{}:{}", run.key().agent, run.key().id);
+            let ids: Vec<String> = several.iter().take(5).map(name).collect();
             Err(hinted(
                 format!("`{wanted}` fits {} runs", several.len()),
                 [format!("say which: {}", words::list(&ids))],
@@ -233,8 +281,9 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-fn none_failed(all: &[Run], reader: &Reader, display: Display, output: &mut Output) -> anyhow::Result<Exit> {
-    let blind = all.iter().filter(|run| !run.counts.upstream_requests.is_visible()).count();
+fn none_failed(listed: &Listed, display: Display, output: &mut Output) -> anyhow::Result<Exit> {
+    let all = listed.lines();
+    let blind = all.iter().filter(|run| !run.upstream_requests.is_visible()).count();
     let newest = newest(all, |_| true).map(|run| run.key.id.to_string());
     match display.format {
         Format::Text => {
@@ -251,5 +300,5 @@ fn none_failed(all: &[Run], reader: &Reader, display: Display, output: &mut Outp
             output.json(&json!({"schema": "retryscope.replay/1", "run": null, "summary": "no run failed", "runs": all.len()}))?;
         }
     }
-    Ok(reader.exit())
+    Ok(listed.exit())
 }

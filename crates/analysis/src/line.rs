@@ -1,0 +1,73 @@
+//! A run in one line: what a list of runs shows and is sorted by, without the turns and requests behind it.
+//!
+//! Small enough to be kept for each of many runs, in memory and in an index on disk: it holds no text of a provider.
+
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use retryscope_record::RunKey;
+
+use crate::count::Count;
+use crate::explain::in_short;
+use crate::run::{Run, RunOutcome};
+
+/// A log that stopped without an end less than this ago may go on: its run is running.
+pub(crate) const MAY_GO_ON: TimeDelta = TimeDelta::minutes(5);
+
+/// One run in a list.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunLine {
+    /// Agent and native id.
+    pub key: RunKey,
+    /// The run that started this one.
+    pub parent_run_id: Option<String>,
+    /// First event time.
+    pub started_at: Option<DateTime<Utc>>,
+    /// Last event time.
+    pub ended_at: Option<DateTime<Utc>>,
+    /// Outcome of the last turn.
+    pub outcome: RunOutcome,
+    /// How many turns failed.
+    pub failed_turns: u32,
+    /// Foreground requests sent.
+    pub upstream_requests: Count,
+    /// What happened, in a few words; empty where there is nothing to say.
+    pub in_short: String,
+    /// Providers that were asked.
+    pub providers: BTreeSet<String>,
+}
+
+impl RunLine {
+    /// Returns the line of a run.
+    pub fn of(run: &Run) -> Self {
+        let attempts = run.turns.iter().flat_map(|t| &t.requests).flat_map(|r| &r.attempts);
+        let asked = attempts.filter_map(|attempt| attempt.candidate.provider.as_ref());
+        let mut providers = BTreeSet::new();
+        for provider in run.facts.provider.iter().chain(asked) {
+            if !providers.contains(provider) {
+                providers.insert(provider.clone());
+            }
+        }
+        Self {
+            key: run.key.clone(),
+            parent_run_id: run.facts.parent_run_id.clone(),
+            started_at: run.started_at,
+            ended_at: run.ended_at,
+            outcome: run.outcome,
+            failed_turns: u32::try_from(run.failed_turns()).unwrap_or(u32::MAX),
+            upstream_requests: run.counts.upstream_requests.clone(),
+            in_short: in_short(run),
+            providers,
+        }
+    }
+
+    /// Returns whether the line would be the same at that time, given that no log has changed: only the outcome of a log
+    /// that stops without an end depends on the time.
+    pub fn holds_at(&self, now: DateTime<Utc>) -> bool {
+        match self.outcome {
+            RunOutcome::Running => false,
+            RunOutcome::Interrupted => self.ended_at.is_none_or(|at| now - at >= MAY_GO_ON),
+            RunOutcome::Succeeded | RunOutcome::Failed | RunOutcome::Cancelled | RunOutcome::Unknown => true,
+        }
+    }
+}
