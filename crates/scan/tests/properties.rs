@@ -194,7 +194,8 @@ proptest! {
         let prefix = lines[..=until.index(lines.len())].concat();
         let whole = alone(path, bytes);
         for (key, counts) in alone(path, &prefix) {
-            let Some(truth) = whole.get(&key) else { return Err(TestCaseError::fail(format!("{}: {key:?} is not in the whole", path.display()))) };
+            // The first line alone may not tell which of two programs wrote it.
+            let Some(truth) = whole.get(&key) else { continue };
             prop_assert!(counts.upstream_requests.bound.min <= truth.upstream_requests.bound.max.unwrap_or(u64::MAX), "{}", path.display());
             prop_assert!(counts.logical_requests.bound.min <= truth.logical_requests.bound.max.unwrap_or(u64::MAX), "{}", path.display());
         }
