@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Utc};
 use retryscope_analysis::Totals;
+use retryscope_analysis::rules::HeldTo;
 use retryscope_report::metrics::{Kind, RUN_METRICS, run_text};
 use retryscope_scan::Scan;
 
@@ -96,4 +97,33 @@ fn what_comes_line_by_line_counts_as_what_is_there() {
 fn sums(lines: &[String]) -> Vec<(&'static str, f64)> {
     let counters = RUN_METRICS.iter().filter(|(_, row)| row.kind == Kind::Counter);
     counters.map(|(_, row)| (row.name, super::support::sum(&lines.join("\n"), row.name, ""))).collect()
+}
+
+/// A policy that the daemon is started with finds what the runs themselves do not say, as the report with that policy does.
+#[test]
+fn a_policy_decides_who_may_receive_data() {
+    let place = Place::new();
+    let moved = fs::read_to_string(retryscope_testkit::fixtures().join("rules/RS402/near.jsonl")).unwrap();
+    place.append("events.jsonl", &moved);
+    let text = "[recipients.code]\nto = \"same-provider\"\n";
+    let file = place.state().with_file_name("policy.toml");
+    fs::write(&file, text).unwrap();
+    let file = file.to_str().unwrap();
+
+    let held = place.start_with(&["--as-of", NOW, "--policy", file, "--data-class", "code"]);
+    assert_eq!(held.sum_of("retryscope_audit_findings_total", "rule=\"RS401\""), 1.0);
+    let mut totals = Totals::default();
+    let policy = retryscope_policy::own::parse(text).unwrap();
+    totals.hold_to(Some(HeldTo { policy, data_class: Some("code".to_owned()) }));
+    let now: DateTime<Utc> = NOW.parse().unwrap();
+    for run in Scan::of_roots(&[place.log("events.jsonl")]).runs(now) {
+        totals.add(&run, now);
+    }
+    assert_eq!(lines(&held.metrics()), lines(&run_text(&totals)));
+    drop(held);
+
+    let free = Place::new();
+    free.append("events.jsonl", &moved);
+    let free = free.start_with(&["--as-of", NOW]);
+    assert_eq!(free.sum_of("retryscope_audit_findings_total", "rule=\"RS401\""), 0.0);
 }

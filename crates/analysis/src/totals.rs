@@ -20,7 +20,7 @@ pub use self::labels::{Aliases, Labels};
 use self::labels::{Seen, known_in_advance};
 use self::samples::{Sample, samples};
 use crate::budget::{Budget, Scope};
-use crate::rules::{self, Verdict};
+use crate::rules::{self, HeldTo, Verdict};
 use crate::run::{Run, RunOutcome};
 
 /// The counters and histograms that runs add to.
@@ -101,6 +101,8 @@ pub struct Totals {
     limit: usize,
     #[serde(skip)]
     aliases: Aliases,
+    #[serde(skip)]
+    held_to: Option<Box<HeldTo>>,
 }
 
 /// Most series of run metrics, unless told otherwise.
@@ -126,6 +128,7 @@ impl Default for Totals {
             prepared: BTreeSet::new(),
             limit: default_limit(),
             aliases: Aliases::default(),
+            held_to: None,
         }
     }
 }
@@ -226,6 +229,11 @@ impl Totals {
         self.aliases = aliases;
     }
 
+    /// Sets the policy that runs are held to in what they are found to break.
+    pub fn hold_to(&mut self, policy: Option<HeldTo>) {
+        self.held_to = policy.map(Box::new);
+    }
+
     /// Returns the names of providers.
     pub fn aliases(&self) -> &Aliases {
         &self.aliases
@@ -288,7 +296,8 @@ impl Totals {
         if !matches!(run.outcome, RunOutcome::Succeeded | RunOutcome::Failed | RunOutcome::Cancelled) {
             return;
         }
-        for finding in rules::audit_run(run, Vec::new(), &rules::Asked::ALL) {
+        let asked = rules::Asked::all(self.held_to.as_deref());
+        for finding in rules::audit_run(run, Vec::new(), &asked) {
             if finding.verdict == Verdict::Violation && added.broken.insert(finding.rule.to_owned()) {
                 let key = (run.key.agent.to_string(), finding.rule.to_owned());
                 *self.findings.entry(key).or_default() += 1;

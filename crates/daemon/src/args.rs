@@ -59,6 +59,12 @@ pub struct Flags {
     /// Most label combinations of run metrics
     #[arg(long, value_name = "N")]
     pub max_series: Option<usize>,
+    /// Hold runs to this policy.toml in what they are found to break; without it, to the one that they recorded
+    #[arg(long, value_name = "FILE", env = "RETRYSCOPED_POLICY")]
+    pub policy: Option<PathBuf>,
+    /// Class of the data of runs that do not say theirs (`[recipients.CLASS]` of the policy)
+    #[arg(long, value_name = "CLASS", env = "RETRYSCOPED_DATA_CLASS")]
+    pub data_class: Option<String>,
     /// On a stop signal, read everything to its end before leaving
     #[arg(long)]
     pub drain: bool,

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use chrono::{DateTime, TimeDelta, Utc};
+use retryscope_analysis::rules::HeldTo;
 use retryscope_analysis::{BudgetPolicy, DEFAULT_MAX_SERIES};
+use retryscope_policy::own;
 use retryscope_scan::{Environment, default_roots};
 use serde::Deserialize;
 
@@ -96,6 +98,8 @@ pub struct Config {
     pub hosts: Vec<String>,
     /// Provider names for endpoint hosts and for provider ids of one's own.
     pub aliases: BTreeMap<String, String>,
+    /// The policy that runs are held to; `None` = the one that each recorded.
+    pub held_to: Option<HeldTo>,
     /// On a stop signal, read everything to its end before leaving.
     pub drain: bool,
     /// The time that counts as now, in tests; `None` = the clock.
@@ -137,6 +141,11 @@ table! {
         token: String, "# token = \"\"";
         /// Host names besides the address itself that requests may name.
         hosts: Vec<String>, "hosts = []";
+        /// A policy.toml that runs are held to in what they are found to break (the findings among the metrics); without it, the one
+        /// that a run recorded.
+        policy: PathBuf, "# policy = \"/etc/retryscope/policy.toml\"";
+        /// Class of the data of runs that do not say theirs ([recipients.CLASS] of the policy).
+        data_class: String, "# data_class = \"\"";
         /// Days that pushed data is kept on disk; what was counted stays counted. Today and yesterday always stay.
         received_days: u32, "received_days = 30";
         /// Megabytes of pushed data that are kept on disk; beyond, the oldest days go first.
@@ -190,6 +199,12 @@ impl Config {
             limit: b.limit.unwrap_or(default.limit),
             floor: b.floor.unwrap_or(default.floor),
         });
+        let policy = args.flags.policy.clone().or(file.policy);
+        let data_class = args.flags.data_class.clone().or(file.data_class).filter(|class| !class.is_empty());
+        if policy.is_none() && data_class.is_some() {
+            bail!("data_class: it says nothing without a policy");
+        }
+        let held_to = policy.map(|file| hold_to(&file, data_class)).transpose()?;
         Ok(Self {
             roots,
             listen,
@@ -206,6 +221,7 @@ impl Config {
             token: std::env::var("RETRYSCOPED_TOKEN").ok().or(file.token).filter(|token| !token.is_empty()),
             hosts: file.hosts.unwrap_or_default(),
             aliases: file.provider_aliases.unwrap_or_default(),
+            held_to,
             drain: args.flags.drain,
             as_of: args.as_of,
             args: Box::new(args.clone()),
@@ -240,6 +256,16 @@ impl Config {
     /// Where pushed data is written; followed like any other folder.
     pub(crate) fn received_dir(&self) -> PathBuf {
         self.state_dir.join("received")
+    }
+}
+
+/// Reads the policy that runs are held to.
+fn hold_to(file: &Path, data_class: Option<String>) -> anyhow::Result<HeldTo> {
+    let name = file.display();
+    let text = fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
+    match own::parse(&text) {
+        Ok(policy) => Ok(HeldTo { policy, data_class }),
+        Err(error) => bail!("{name}:{}:{}: {}", error.line, error.column, error.message),
     }
 }
 

@@ -277,6 +277,7 @@ fn restore(restored: Restored, shared: &Arc<Shared>, follower: &mut Follower, so
         let config = shared.config();
         state.totals = restored.totals;
         state.totals.configure(config.max_series, retryscope_analysis::Aliases::new(&config.aliases));
+        state.totals.hold_to(config.held_to.clone());
         state.counts = restored.counts;
         state.engine.restore(restored.views);
         state.engine.restore_forgotten(restored.forgotten);

@@ -90,6 +90,7 @@ impl Shared {
     pub(crate) fn new(config: Arc<Config>) -> Self {
         let mut state = State::default();
         state.totals.configure(config.max_series, Aliases::new(&config.aliases));
+        state.totals.hold_to(config.held_to.clone());
         Self {
             config: RwLock::new(config),
             state: RwLock::new(state),
@@ -109,6 +110,7 @@ impl Shared {
     pub(crate) fn set_config(&self, config: Arc<Config>) {
         let mut state = self.lock();
         state.totals.configure(config.max_series, Aliases::new(&config.aliases));
+        state.totals.hold_to(config.held_to.clone());
         state.version += 1;
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
     }

@@ -333,6 +333,12 @@ pub(crate) struct Report {
     /// Only runs that started before this time
     #[arg(long, value_name = "TIME")]
     pub(crate) until: Option<String>,
+    /// Hold runs to this policy.toml in their findings (for --format prom); without it, to the one that they recorded
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+    /// Class of the data of runs that do not say theirs (`[recipients.CLASS]` of the policy)
+    #[arg(long, value_name = "CLASS", requires = "policy")]
+    pub(crate) data_class: Option<String>,
     /// Two sets of runs beside each other: versions of an agent, providers, models, or times (from A to B, and since B)
     #[arg(long, value_name = "A..B")]
     pub(crate) compare: Option<String>,

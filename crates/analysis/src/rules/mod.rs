@@ -122,6 +122,23 @@ pub struct Asked<'a> {
     pub data_class: Option<&'a str>,
 }
 
+/// A policy that runs are held to, whatever they recorded.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeldTo {
+    /// The policy.
+    pub policy: OwnPolicy,
+    /// Class of the data of runs that do not say theirs.
+    pub data_class: Option<String>,
+}
+
+impl<'a> Asked<'a> {
+    /// All rules, with the policy that runs are held to, if any.
+    pub fn all(held_to: Option<&'a HeldTo>) -> Self {
+        let data_class = held_to.and_then(|held| held.data_class.as_deref());
+        Asked { policy: held_to.map(|held| &held.policy), data_class, ..Asked::ALL }
+    }
+}
+
 impl Asked<'_> {
     /// All rules, with what each run says of itself.
     pub const ALL: Asked<'static> = Asked { wanted: &|_| true, policy: None, data_class: None };

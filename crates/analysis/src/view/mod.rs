@@ -30,6 +30,7 @@ const LEDGER_LIMIT: usize = 10_000;
 
 /// What one source says of one run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a statement of its own that a source makes")]
 pub(crate) struct ViewOfRun {
     pub(crate) facts: Facts,
     #[serde(default, skip_serializing_if = "Option::is_none")]

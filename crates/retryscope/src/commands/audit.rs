@@ -154,7 +154,7 @@ fn audited(wanted: &[String], all: &[Run]) -> anyhow::Result<BTreeSet<retryscope
 }
 
 /// Reads a policy that can be relied on: one with errors would hold runs to what nobody meant.
-fn read_policy(file: &Path) -> anyhow::Result<OwnPolicy> {
+pub(crate) fn read_policy(file: &Path) -> anyhow::Result<OwnPolicy> {
     let name = file.display();
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
     own::parse(&text).map_err(|error| {

@@ -1,9 +1,11 @@
 //! `retryscope report`: what happened, on one screen; or two sets of runs beside each other.
 
+use retryscope_analysis::rules::HeldTo;
 use retryscope_analysis::{By, Run, Totals, compare, digest, grouped, overview};
 use retryscope_report::{blocks, metrics, summary};
 
 use crate::args::{Display, Format, GroupBy, Reading, Report};
+use crate::commands::audit;
 use crate::commands::sides::{Sides, sides};
 use crate::context::{Reader, Window};
 use crate::exit::{Exit, hinted};
@@ -21,7 +23,13 @@ pub(crate) fn run(
     let all = reader.runs();
     let chosen: Vec<&Run> = all.iter().filter(|run| window.holds(run)).collect();
     if display.format == Format::Prom {
-        output.text(&metrics::run_text(&Totals::of(chosen, reader.now)))?;
+        let policy = args.policy.as_deref().map(audit::read_policy).transpose()?;
+        let mut totals = Totals::default();
+        totals.hold_to(policy.map(|policy| HeldTo { policy, data_class: args.data_class.clone() }));
+        for run in chosen {
+            totals.add(run, reader.now);
+        }
+        output.text(&metrics::run_text(&totals))?;
         return Ok(reader.exit());
     }
     if all.is_empty() {
