@@ -8,11 +8,22 @@ use serde_json::Value;
 
 use super::support::{all_fixtures, fixtures, ran, repository};
 
-/// Rules that look below an agent's log, or at its subagents, need a recording of a known agent.
-const ON_RECORDINGS: [(&str, &str, &str); 3] = [
-    ("RS301", "codex/resume-after-failure", "codex/ok"),
-    ("RS302", "codex/http-503-giveup-defaults", "codex/http-500-500-ok"),
-    ("RS702", "claude-code/v10-503-persistent", "claude-code/503-persistent"),
+/// Rules that look below an agent's log need a recording of a known agent: one that breaks the rule, one that nearly does,
+/// and one that cannot tell.
+const ON_RECORDINGS: [(&str, [&str; 3]); 3] = [
+    ("RS301", ["codex/resume-after-failure/logs", "codex/ok/logs", "codex/http-401/logs"]),
+    (
+        "RS302",
+        ["codex/http-503-giveup-defaults/logs", "codex/http-500-500-ok/logs", "rules/RS302/unknown.jsonl"],
+    ),
+    (
+        "RS702",
+        [
+            "claude-code/v10-503-persistent/logs",
+            "claude-code/503-persistent/logs",
+            "rules/RS702/unknown.jsonl",
+        ],
+    ),
 ];
 
 /// Verdicts of one rule on one path.
@@ -32,19 +43,16 @@ fn each_rule_fires_and_does_not_fire() {
     let codes = codes();
     assert!(codes.len() > 45, "{codes:?}");
     for code in codes {
-        if let Some((_, fires, near)) = ON_RECORDINGS.iter().find(|(rule, ..)| *rule == code) {
-            assert!(verdicts(&code, &format!("./{fires}/logs")).contains("violation"), "{code} on {fires}");
-            assert!(!verdicts(&code, &format!("./{near}/logs")).contains("violation"), "{code} on {near}");
-            continue;
-        }
-        let on = |case: &str| verdicts(&code, &format!("./rules/{code}/{case}.jsonl"));
-        assert!(on("fires").contains("violation"), "{code} does not fire");
-        let near = on("near");
-        assert!(
-            !near.contains("violation") && !near.contains("unknown"),
-            "{code} on the near miss: {near:?}"
-        );
-        let unknown = on("unknown");
+        let recorded = ON_RECORDINGS.iter().find(|(rule, _)| *rule == code).map(|(_, paths)| *paths);
+        let own = ["fires", "near", "unknown"].map(|case| format!("rules/{code}/{case}.jsonl"));
+        let [fires, near, unknown] = match recorded {
+            Some(paths) => paths.map(|path| verdicts(&code, &format!("./{path}"))),
+            None => own.map(|path| verdicts(&code, &format!("./{path}"))),
+        };
+        assert!(fires.contains("violation"), "{code} does not fire: {fires:?}");
+        assert!(!near.contains("violation"), "{code} on the near miss: {near:?}");
+        // A recording of a whole run may leave other things open.
+        assert!(recorded.is_some() || !near.contains("unknown"), "{code} on the near miss: {near:?}");
         assert!(unknown.contains("unknown"), "{code} without evidence: {unknown:?}");
         assert!(!unknown.contains("violation"), "{code} without evidence: {unknown:?}");
     }

@@ -1,6 +1,9 @@
 //! RS301: sends that no log shows.
 
+use retryscope_record::Origin;
+
 use crate::rules::{Check, Found, Rule, Subject};
+use crate::run::Attempt;
 use crate::words;
 
 pub(super) const RULE: Rule = Rule {
@@ -26,7 +29,11 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
         }
     }
     if shown == 0 {
-        return Vec::new();
+        let may_hide = |a: &&Attempt| a.failure.is_some() && !a.sends_told && a.sends.max != Some(1);
+        let attempts = subject.requests().flat_map(|(_, request)| &request.attempts);
+        let doubtful: Vec<Origin> = attempts.filter(may_hide).map(|attempt| attempt.origin).collect();
+        let message = "failed attempts may stand for more requests of a layer below, which has no log";
+        return if doubtful.is_empty() { Vec::new() } else { vec![Found::unknown(message, doubtful)] };
     }
     let message = format!(
         "{} in the log {} for at least {sent} requests",

@@ -1,6 +1,6 @@
 //! RS302: every layer retries the bursts of the layer below.
 
-use retryscope_policy::{Acts, LayerPolicy, Nesting};
+use retryscope_policy::{Acts, LayerPolicy, Nesting, Policy};
 
 use crate::infer::kind_of;
 use crate::rules::{Check, Found, Rule, Subject};
@@ -48,7 +48,26 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
             return vec![found.fix(Some(owners(&layers)))];
         }
     }
-    Vec::new()
+    undecided(subject, policy).into_iter().collect()
+}
+
+/// An error that the log does not describe, met by an agent with several layers: whether they multiply depends on it.
+fn undecided(subject: &Subject<'_>, policy: &Policy) -> Option<Found> {
+    let nested = |api: Option<&str>| {
+        let layers = policy.layers_for(api).into_iter();
+        let general = layers.filter(|layer| layer.only_on.is_empty() && layer.nesting == Nesting::Multiplies);
+        general.filter(|layer| subject.retries_of(layer).is_none_or(|retries| retries > 0)).count()
+    };
+    let (_, attempt) = subject
+        .requests()
+        .filter(|(_, request)| request.upstream.bound.max != Some(1))
+        .flat_map(|(_, request)| request.attempts.iter().map(move |attempt| (request, attempt)))
+        .find(|(_, attempt)| {
+            let silent = attempt.failure.as_ref().is_some_and(|failure| kind_of(failure).is_none());
+            silent && attempt.sends.max != Some(1) && nested(attempt.api.as_deref()) > 1
+        })?;
+    let message = "an error that the log does not describe was retried; whether several layers did depends on what it was";
+    Some(Found::unknown(message, vec![attempt.origin]))
 }
 
 /// Says for each layer what would make it the only one that retries, as far as settings can.

@@ -29,7 +29,16 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
                 .filter(|cause| cause.failure.retryable && passing(cause.failure.class))?;
             (!turn.counts.retries.bound.is_exact()).then_some((turn, cause))
         });
-    let Some((_, cause)) = unseen else { return Vec::new() };
+    let Some((_, cause)) = unseen else {
+        let silent = subject.run.turns.iter().find(|turn| {
+            let open = !turn.counts.retries.bound.is_exact();
+            turn.outcome == RunOutcome::Failed && turn.cause.is_none() && open
+        });
+        let message =
+            "a turn failed, and neither what ended it nor how often it was retried is in the logs at hand";
+        let found = silent.map(|turn| Found::unknown(message, turn.end_origin.into_iter().collect()));
+        return found.into_iter().collect();
+    };
     let better = policy.views.iter().find(|view| view.attempts == Attempts::All && view.enable.is_some());
     let fix =
         better.and_then(|view| Some(format!("to record them: {}", view.enable.as_deref()?.replace('`', ""))));
