@@ -301,7 +301,8 @@ pub fn runs(runs: &[&RunLine], width: usize) -> String {
 pub fn overview(of: &Overview, recent: &[(&Run, String)], now: DateTime<Utc>, width: usize) -> String {
     let mut page = Page::new(width);
     let counts = &of.counts;
-    page.line(&format!("{} runs, {} with a failed turn", of.runs, of.failed));
+    let runs = if of.runs == 1 { "run" } else { "runs" };
+    page.line(&format!("{} {runs}, {} with a failed turn", of.runs, of.failed));
     page.space();
     page.row("asked", &words::counted(counts.logical_requests.bound, "logical request", "logical requests"));
     let mut sent = words::counted(counts.upstream_requests.bound, "request", "requests");

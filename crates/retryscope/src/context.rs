@@ -11,6 +11,7 @@ use retryscope_scan::{Environment, Listing, Problem, Remember, Scan, SourceGap, 
 
 use crate::args::Reading;
 use crate::exit::{Exit, hinted};
+use crate::progress::Progress;
 
 /// A finished reading.
 pub(crate) struct Reader {
@@ -24,14 +25,18 @@ impl Reader {
     pub(crate) fn open(reading: &Reading) -> anyhow::Result<Self> {
         let now = now(reading)?;
         let roots = roots(reading)?;
+        let progress = Progress::start();
         let scan = Scan::of_roots(&roots);
+        drop(progress);
         Ok(Self { scan, now, roots })
     }
 
     /// Reads one path only.
     pub(crate) fn open_path(reading: &Reading, path: PathBuf) -> anyhow::Result<Self> {
         let now = now(reading)?;
+        let progress = Progress::start();
         let scan = Scan::of_roots(std::slice::from_ref(&path));
+        drop(progress);
         Ok(Self { scan, now, roots: vec![path] })
     }
 
@@ -79,7 +84,9 @@ impl Listed {
         let begun = SystemTime::now();
         let folder = if reading.no_cache { None } else { cache() };
         let index = folder.as_deref().map(|folder| Remember { folder, begun });
+        let progress = Progress::start();
         let listing = Listing::of_roots(&roots, now, index.as_ref());
+        drop(progress);
         Ok(Self { listing, now, roots })
     }
 

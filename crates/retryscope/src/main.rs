@@ -7,6 +7,7 @@ mod commands;
 mod context;
 mod exit;
 mod output;
+mod progress;
 
 use std::io::Write as _;
 use std::process::ExitCode;

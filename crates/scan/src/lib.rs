@@ -6,6 +6,7 @@
 mod index;
 mod list;
 mod places;
+mod progress;
 mod read;
 pub mod settings;
 mod spread;
@@ -21,6 +22,7 @@ use read::{Outcome, Said};
 
 pub use list::{Listing, Remember};
 pub use places::{Environment, default_roots, may_enter};
+pub use progress::progress;
 pub use read::feed;
 
 /// What was read.

@@ -6,6 +6,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use crate::progress;
+
 /// More threads than this do not read faster from one disk, and each has buffers.
 const MOST_THREADS: usize = 8;
 
@@ -25,13 +27,15 @@ pub(crate) fn over_cores<T: Sync, R: Send>(
     let mut largest_first: Vec<(u64, &T)> =
         pieces.iter().map(|piece| (bytes(piece) + OPENING, piece)).collect();
     let all: u64 = largest_first.iter().map(|(bytes, _)| bytes).sum();
+    progress::expect(all);
     let worth = usize::try_from(all / WORTH_A_THREAD).unwrap_or(usize::MAX);
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = cores.min(MOST_THREADS).min(worth).min(pieces.len());
     if threads <= 1 {
         let mut buffer = Vec::new();
-        for piece in pieces {
+        for (bytes, piece) in largest_first {
             take(work(piece, &mut buffer));
+            progress::done(bytes);
         }
         return;
     }
@@ -40,8 +44,9 @@ pub(crate) fn over_cores<T: Sync, R: Send>(
     let do_some = || {
         let mut buffer = Vec::new();
         let mut results = Vec::new();
-        while let Some((_, piece)) = largest_first.get(next.fetch_add(1, Ordering::Relaxed)) {
+        while let Some((bytes, piece)) = largest_first.get(next.fetch_add(1, Ordering::Relaxed)) {
             results.push(work(piece, &mut buffer));
+            progress::done(*bytes);
         }
         results
     };
