@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::{Args as ClapArgs, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,6 +23,22 @@ pub(crate) struct Args {
     pub(crate) display: Display,
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
+}
+
+/// Help that begins with examples: whoever asks for help wants to do something.
+const EXAMPLES_FIRST: &str = "{after-help}\n\n{about-with-newline}\n{usage-heading} {usage}\n\n{all-args}";
+
+impl Args {
+    /// Reads the command line; leaves with a message where it is wrong, or asks for help.
+    pub(crate) fn read() -> Self {
+        let matches = examples_first(Self::command()).get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+}
+
+fn examples_first(command: clap::Command) -> clap::Command {
+    let command = command.mut_subcommands(examples_first);
+    if command.get_after_help().is_some() { command.help_template(EXAMPLES_FIRST) } else { command }
 }
 
 /// What to read.
@@ -76,7 +92,7 @@ pub(crate) enum Command {
     Replay(Replay),
     /// List runs
     Runs(Runs),
-    /// Totals over all runs
+    /// What happened, on one screen; or two sets of runs beside each other
     Report(Report),
     /// Check runs against the rules of good retrying
     Audit(Audit),
@@ -134,6 +150,11 @@ pub(crate) struct Replay {
 }
 
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  retryscope runs                        all runs, newest last
+  retryscope runs --failed --since 12h   those that failed last night
+  retryscope runs --agent codex --format json")]
 pub(crate) struct Runs {
     /// Only runs with a failed turn
     #[arg(long)]
@@ -212,6 +233,10 @@ pub(crate) enum Pack {
 }
 
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  retryscope schema > events.schema.json
+  retryscope schema check events.jsonl   each deviation with line and column")]
 pub(crate) struct Schema {
     #[command(subcommand)]
     pub(crate) command: Option<SchemaCommand>,
@@ -275,6 +300,11 @@ pub(crate) struct Man {
 }
 
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  retryscope policy show                 what is known of each agent, on one page
+  retryscope policy show codex           its layers, waits and settings
+  retryscope policy check policy.toml    what is wrong or contradictory in your own")]
 pub(crate) struct Policy {
     #[command(subcommand)]
     pub(crate) command: PolicyCommand,

@@ -12,14 +12,12 @@ mod progress;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 use crate::args::Args;
 use crate::exit::Exit;
 use crate::output::Output;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = Args::read();
     let mut output = Output::stdout();
     let result = commands::run(args, &mut output).and_then(|exit| {
         output.flush()?;
