@@ -63,6 +63,16 @@ macro_rules! bodies {
                 )*
             }
 
+            impl crate::flat::Fields for $name {
+                fn set(&mut self, name: &str, value: crate::flat::Raw<'_>) -> Option<()> {
+                    use crate::flat::{FromRaw, put};
+                    match name {
+                        $(stringify!($field) => put(&mut self.$field, FromRaw::from_raw(value)?),)*
+                        _ => None,
+                    }
+                }
+            }
+
             impl From<$name> for Body {
                 fn from(body: $name) -> Self {
                     Body::$name(body)

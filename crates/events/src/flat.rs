@@ -4,55 +4,49 @@
 //! a name said twice) is left to the long way in [`crate::read`], which decides what it means. Invariant, held by a test:
 //! what is read here is what the long way reads.
 
+mod scanner;
+
 use std::borrow::Cow;
 
 use chrono::{DateTime, NaiveDate, Utc};
 use serde_json::{Map, Value};
 
-use crate::body::{Body, ModelAttempt, ModelFailed, ModelFallback, ModelRequest, ModelResponse, ModelRetry};
+use crate::body::{
+    Body, BudgetState, ModelAttempt, ModelFailed, ModelFallback, ModelRequest, ModelResponse, ModelRetry,
+};
 use crate::envelope::{Event, VERSION};
 use crate::read::{class_of_code, parse_time};
 use crate::values::{
     AttemptKind, AttemptOutcome, Candidate, Decision, DelaySource, ErrorSource, FallbackKind, Layer, Sent,
-    Source,
+    Source, ToolStatus, Usage,
 };
 
-/// Members of one object; lines with more go the long way.
-const MOST: usize = 40;
-
-/// A value, not copied.
-#[derive(Debug, Clone, Copy)]
-enum Raw<'a> {
-    /// A text without escapes.
-    Text(&'a str),
-    /// A text with escapes, with its quotes.
-    Escaped(&'a str),
-    Whole(u64),
-    Flag(bool),
-    /// An object, unparsed.
-    Object(&'a str),
-    /// Nothing; kept only to see a name that is said twice.
-    Null,
-}
+pub(crate) use scanner::Raw;
+use scanner::{MOST, Scanner};
 
 /// Reads a line of model traffic; `None` for one that needs the long way.
 pub(crate) fn read(line: &[u8]) -> Option<Event> {
     let mut members = [("", Raw::Flag(false)); MOST];
-    let count = Scanner { text: std::str::from_utf8(line).ok()?, at: 0 }.members(&mut members)?;
+    let count = Scanner::new(std::str::from_utf8(line).ok()?).members(&mut members)?;
     let members = &members[..count];
     let kind = members.iter().find(|(name, _)| *name == "type").and_then(|(_, value)| value.text())?;
     match kind {
-        "model.request" => event(members, ModelRequest::default()),
-        "model.attempt" => event(members, ModelAttempt::default()),
-        "model.retry" => event(members, ModelRetry::default()),
-        "model.fallback" => event(members, ModelFallback::default()),
-        "model.response" => event(members, ModelResponse::default()),
-        "model.failed" => event(members, ModelFailed::default()),
+        "model.request" => event(members, ModelRequest::default(), |body| Some(&mut body.candidate)),
+        "model.attempt" => event(members, ModelAttempt::default(), |body| Some(&mut body.candidate)),
+        "model.retry" => event(members, ModelRetry::default(), |body| Some(&mut body.candidate)),
+        "model.fallback" => event(members, ModelFallback::default(), |_| None),
+        "model.response" => event(members, ModelResponse::default(), |body| Some(&mut body.candidate)),
+        "model.failed" => event(members, ModelFailed::default(), |body| Some(&mut body.candidate)),
         _ => None,
     }
 }
 
-fn event<B: Fields + Into<Body>>(members: &[(&str, Raw<'_>)], mut body: B) -> Option<Event> {
+/// Builds the event. `candidate` tells where parts of a candidate go that stand flat beside the other fields.
+fn event<B: Fields + Into<Body>>(
+    members: &[(&str, Raw<'_>)],
+    mut body: B,
+    candidate: fn(&mut B) -> Option<&mut Option<Candidate>>,
+) -> Option<Event> {
     let mut event = Event {
         ts: None,
         run_id: String::new(),
@@ -99,6 +93,11 @@ fn event<B: Fields + Into<Body>>(members: &[(&str, Raw<'_>)], mut body: B) -> Op
             "trace_id" => put(&mut event.trace_id, value.string()?)?,
             "span_id" => put(&mut event.span_id, value.string()?)?,
             "parent_span_id" => put(&mut event.parent_span_id, value.string()?)?,
+            // An error code of another program decides class and reason where they are not said.
+            "code" if value.string().is_some_and(|code| class_of_code(&code).is_some()) => return None,
+            "provider" | "model" | "endpoint" | "region" | "account" | "transport" | "alias" => {
+                part(candidate(&mut body)?, name, value)?;
+            }
             name => body.set(name, value)?,
         }
     }
@@ -110,12 +109,12 @@ fn event<B: Fields + Into<Body>>(members: &[(&str, Raw<'_>)], mut body: B) -> Op
 }
 
 /// Sets a field; `None` if it is set already.
-fn put<T>(field: &mut Option<T>, value: T) -> Option<()> {
+pub(crate) fn put<T>(field: &mut Option<T>, value: T) -> Option<()> {
     field.replace(value).is_none().then_some(())
 }
 
-/// The fields of one type.
-trait Fields {
+/// The fields of one type; written with the bodies themselves.
+pub(crate) trait Fields {
     /// Sets one; `None` for what only the long way understands.
     fn set(&mut self, name: &str, value: Raw<'_>) -> Option<()>;
 }
@@ -136,132 +135,35 @@ fn part(candidate: &mut Option<Candidate>, name: &str, value: Raw<'_>) -> Option
     put(field, value.string()?)
 }
 
-/// An error code of another program decides class and reason where they are not said: left to the long way.
-fn ordinary_code(value: Raw<'_>) -> Option<String> {
-    value.string().filter(|code| class_of_code(code).is_none())
+/// What a field can be read from without the long way.
+pub(crate) trait FromRaw: Sized {
+    /// Returns the value; `None` for what only the long way understands.
+    fn from_raw(raw: Raw<'_>) -> Option<Self>;
 }
 
-impl Fields for ModelRequest {
-    fn set(&mut self, name: &str, value: Raw<'_>) -> Option<()> {
-        match name {
-            "request_id" => put(&mut self.request_id, value.string()?),
-            "source" => put(&mut self.source, Source::from_word(value.text()?)?),
-            "purpose" => put(&mut self.purpose, value.string()?),
-            "operation" => put(&mut self.operation, value.string()?),
-            "stream" => put(&mut self.stream, value.flag()?),
-            "candidate" => put(&mut self.candidate, value.object()?),
-            _ => part(&mut self.candidate, name, value),
-        }
-    }
+/// Declares how types are read.
+macro_rules! from_raw {
+    ($($raw:ident => $read:expr, for $($of:ty),+;)+) => {
+        $($(impl FromRaw for $of {
+            fn from_raw($raw: Raw<'_>) -> Option<Self> {
+                $read
+            }
+        })+)+
+    };
 }
 
-impl Fields for ModelAttempt {
-    fn set(&mut self, name: &str, value: Raw<'_>) -> Option<()> {
-        match name {
-            "request_id" => put(&mut self.request_id, value.string()?),
-            "attempt_id" => put(&mut self.attempt_id, value.string()?),
-            "parent_attempt_id" => put(&mut self.parent_attempt_id, value.string()?),
-            "attempt" => put(&mut self.attempt, value.whole()?),
-            "kind" => put(&mut self.kind, AttemptKind::from_word(value.text()?)?),
-            "layer" => put(&mut self.layer, Layer::from_word(value.text()?)?),
-            "started_at" => put(&mut self.started_at, value.time()?),
-            "ended_at" => put(&mut self.ended_at, value.time()?),
-            "sent" => put(&mut self.sent, value.sent()?),
-            "outcome" => put(&mut self.outcome, AttemptOutcome::from_word(value.text()?)?),
-            "class" => put(&mut self.class, value.string()?),
-            "reason" => put(&mut self.reason, value.string()?),
-            "retryable" => put(&mut self.retryable, value.flag()?),
-            "status" => put(&mut self.status, value.status()?),
-            "code" => put(&mut self.code, ordinary_code(value)?),
-            "message" => put(&mut self.message, value.string()?),
-            "error_source" => put(&mut self.error_source, ErrorSource::from_word(value.text()?)?),
-            "upstream_request_id" => put(&mut self.upstream_request_id, value.string()?),
-            "retry_after_ms" => put(&mut self.retry_after_ms, value.whole()?),
-            "retry_after_source" => put(&mut self.retry_after_source, value.string()?),
-            "first_token_ms" => put(&mut self.first_token_ms, value.whole()?),
-            "output_started" => put(&mut self.output_started, value.flag()?),
-            "terminal_event" => put(&mut self.terminal_event, value.string()?),
-            "usage" => put(&mut self.usage, value.object()?),
-            "candidate" => put(&mut self.candidate, value.object()?),
-            _ => part(&mut self.candidate, name, value),
-        }
-    }
-}
-
-impl Fields for ModelRetry {
-    fn set(&mut self, name: &str, value: Raw<'_>) -> Option<()> {
-        match name {
-            "request_id" => put(&mut self.request_id, value.string()?),
-            "attempt" => put(&mut self.attempt, value.whole()?),
-            "max_attempts" => put(&mut self.max_attempts, value.whole()?),
-            "class" => put(&mut self.class, value.string()?),
-            "reason" => put(&mut self.reason, value.string()?),
-            "status" => put(&mut self.status, value.status()?),
-            "code" => put(&mut self.code, ordinary_code(value)?),
-            "message" => put(&mut self.message, value.string()?),
-            "upstream_request_id" => put(&mut self.upstream_request_id, value.string()?),
-            "delay_ms" => put(&mut self.delay_ms, value.whole()?),
-            "waited_ms" => put(&mut self.waited_ms, value.whole()?),
-            "delay_source" => put(&mut self.delay_source, DelaySource::from_word(value.text()?)?),
-            "retry_after_ms" => put(&mut self.retry_after_ms, value.whole()?),
-            "layer" => put(&mut self.layer, Layer::from_word(value.text()?)?),
-            "output_started" => put(&mut self.output_started, value.flag()?),
-            "output_discarded" => put(&mut self.output_discarded, value.flag()?),
-            "budget" => put(&mut self.budget, value.object()?),
-            "candidate" => put(&mut self.candidate, value.object()?),
-            _ => part(&mut self.candidate, name, value),
-        }
-    }
-}
-
-impl Fields for ModelFallback {
-    fn set(&mut self, name: &str, value: Raw<'_>) -> Option<()> {
-        match name {
-            "request_id" => put(&mut self.request_id, value.string()?),
-            "kind" => put(&mut self.kind, FallbackKind::from_word(value.text()?)?),
-            "from" => put(&mut self.from, value.object()?),
-            "to" => put(&mut self.to, value.object()?),
-            "attempts" => put(&mut self.attempts, value.whole()?),
-            "reason" => put(&mut self.reason, value.string()?),
-            _ => None,
-        }
-    }
-}
-
-impl Fields for ModelResponse {
-    fn set(&mut self, name: &str, value: Raw<'_>) -> Option<()> {
-        match name {
-            "request_id" => put(&mut self.request_id, value.string()?),
-            "requested_model" => put(&mut self.requested_model, value.string()?),
-            "attempts" => put(&mut self.attempts, value.whole()?),
-            "stop_reason" => put(&mut self.stop_reason, value.string()?),
-            "usage" => put(&mut self.usage, value.object()?),
-            "elapsed_ms" => put(&mut self.elapsed_ms, value.whole()?),
-            "first_token_ms" => put(&mut self.first_token_ms, value.whole()?),
-            "candidate" => put(&mut self.candidate, value.object()?),
-            _ => part(&mut self.candidate, name, value),
-        }
-    }
-}
-
-impl Fields for ModelFailed {
-    fn set(&mut self, name: &str, value: Raw<'_>) -> Option<()> {
-        match name {
-            "request_id" => put(&mut self.request_id, value.string()?),
-            "attempts" => put(&mut self.attempts, value.whole()?),
-            "class" => put(&mut self.class, value.string()?),
-            "reason" => put(&mut self.reason, value.string()?),
-            "status" => put(&mut self.status, value.status()?),
-            "code" => put(&mut self.code, ordinary_code(value)?),
-            "message" => put(&mut self.message, value.string()?),
-            "upstream_request_id" => put(&mut self.upstream_request_id, value.string()?),
-            "retry_after_ms" => put(&mut self.retry_after_ms, value.whole()?),
-            "reset_at" => put(&mut self.reset_at, value.time()?),
-            "decision" => put(&mut self.decision, Decision::from_word(value.text()?)?),
-            "candidate" => put(&mut self.candidate, value.object()?),
-            _ => part(&mut self.candidate, name, value),
-        }
-    }
+from_raw! {
+    raw => raw.string(), for String;
+    raw => raw.whole(), for u64;
+    raw => u16::try_from(raw.whole()?).ok(), for u16;
+    raw => if let Raw::Flag(flag) = raw { Some(flag) } else { None }, for bool;
+    raw => raw.time(), for DateTime<Utc>;
+    raw => Self::from_word(raw.text()?),
+        for AttemptKind, AttemptOutcome, Decision, DelaySource, ErrorSource, FallbackKind, Layer, Source, ToolStatus;
+    raw => raw.sent(), for Sent;
+    raw => if let Raw::Object(text) = raw { serde_json::from_str(text).ok() } else { None },
+        for BudgetState, Candidate, Usage;
+    _raw => None, for f64, Value, Vec<Candidate>, Vec<Option<Value>>, Vec<String>, Vec<Value>;
 }
 
 impl<'a> Raw<'a> {
@@ -281,14 +183,6 @@ impl<'a> Raw<'a> {
         if let Raw::Whole(number) = self { Some(number) } else { None }
     }
 
-    fn flag(self) -> Option<bool> {
-        if let Raw::Flag(flag) = self { Some(flag) } else { None }
-    }
-
-    fn status(self) -> Option<u16> {
-        u16::try_from(self.whole()?).ok()
-    }
-
     fn sent(self) -> Option<Sent> {
         match self {
             Raw::Flag(true) => Some(Sent::Yes),
@@ -304,10 +198,6 @@ impl<'a> Raw<'a> {
             Raw::Whole(number) => parse_time(&Value::from(number)),
             _ => None,
         }
-    }
-
-    fn object<T: serde::de::DeserializeOwned>(self) -> Option<T> {
-        if let Raw::Object(text) = self { serde_json::from_str(text).ok() } else { None }
     }
 }
 
@@ -346,154 +236,6 @@ fn plain_time(text: &str) -> Option<DateTime<Utc>> {
     Some(date.and_hms_nano_opt(hour, minute, second, nanos)?.and_utc())
 }
 
-/// Goes over one line.
-struct Scanner<'a> {
-    text: &'a str,
-    at: usize,
-}
-
-impl<'a> Scanner<'a> {
-    /// Reads the members of the object that the text is; `None` for anything but a flat object of plain values.
-    fn members(mut self, into: &mut [(&'a str, Raw<'a>); MOST]) -> Option<usize> {
-        let (mut count, mut has_null) = (0, false);
-        self.skip_space();
-        self.expect(b'{')?;
-        self.skip_space();
-        loop {
-            let Raw::Text(name) = self.string()? else { return None };
-            self.skip_space();
-            self.expect(b':')?;
-            self.skip_space();
-            if self.rest().starts_with(b"null") {
-                self.at += 4;
-                has_null = true;
-                *into.get_mut(count)? = (name, Raw::Null);
-            } else {
-                *into.get_mut(count)? = (name, self.value()?);
-            }
-            count += 1;
-            self.skip_space();
-            match self.next()? {
-                b',' => self.skip_space(),
-                b'}' => break,
-                _ => return None,
-            }
-        }
-        self.skip_space();
-        if self.at < self.text.len() {
-            return None;
-        }
-        if has_null {
-            let said = &into[..count];
-            let is_repeated = |(index, (name, _)): (usize, &(&str, Raw<'_>))| {
-                said[..index].iter().any(|(before, _)| before == name)
-            };
-            if said.iter().enumerate().any(is_repeated) {
-                return None;
-            }
-            let mut kept = 0;
-            for index in 0..count {
-                if !matches!(into[index].1, Raw::Null) {
-                    into[kept] = into[index];
-                    kept += 1;
-                }
-            }
-            count = kept;
-        }
-        Some(count)
-    }
-
-    fn rest(&self) -> &'a [u8] {
-        &self.text.as_bytes()[self.at..]
-    }
-
-    fn next(&mut self) -> Option<u8> {
-        let byte = *self.text.as_bytes().get(self.at)?;
-        self.at += 1;
-        Some(byte)
-    }
-
-    fn expect(&mut self, byte: u8) -> Option<()> {
-        (self.next()? == byte).then_some(())
-    }
-
-    fn skip_space(&mut self) {
-        while matches!(self.text.as_bytes().get(self.at), Some(b' ' | b'\t' | b'\r' | b'\n')) {
-            self.at += 1;
-        }
-    }
-
-    fn value(&mut self) -> Option<Raw<'a>> {
-        match self.rest().first()? {
-            b'"' => self.string(),
-            b'{' => self.object(),
-            b'0'..=b'9' => self.whole(),
-            b't' if self.rest().starts_with(b"true") => {
-                self.at += 4;
-                Some(Raw::Flag(true))
-            }
-            b'f' if self.rest().starts_with(b"false") => {
-                self.at += 5;
-                Some(Raw::Flag(false))
-            }
-            _ => None,
-        }
-    }
-
-    fn string(&mut self) -> Option<Raw<'a>> {
-        self.expect(b'"')?;
-        let start = self.at;
-        let plain = self.rest().iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f))?;
-        self.at += plain;
-        if self.next()? == b'"' {
-            return Some(Raw::Text(self.text.get(start..self.at - 1)?));
-        }
-        // An escape, or a control character that the library refuses.
-        let mut escaped = true;
-        loop {
-            match self.next()? {
-                _ if escaped => escaped = false,
-                b'\\' => escaped = true,
-                b'"' => return Some(Raw::Escaped(self.text.get(start - 1..self.at)?)),
-                _ => {}
-            }
-        }
-    }
-
-    /// A whole number without sign; others are rare.
-    fn whole(&mut self) -> Option<Raw<'a>> {
-        let digits = self.rest().iter().take_while(|byte| byte.is_ascii_digit()).count();
-        let text = self.text.get(self.at..self.at + digits)?;
-        if digits > 18 || digits > 1 && text.starts_with('0') {
-            return None;
-        }
-        self.at += digits;
-        let ends = !matches!(self.rest().first(), Some(b'.' | b'e' | b'E'));
-        ends.then_some(Raw::Whole(text.parse().ok()?))
-    }
-
-    /// An object whose end is found by its brackets; what stands in it is for the library.
-    fn object(&mut self) -> Option<Raw<'a>> {
-        let start = self.at;
-        let mut depth = 0;
-        loop {
-            match self.rest().first()? {
-                b'"' => {
-                    self.string()?;
-                    continue;
-                }
-                b'{' | b'[' => depth += 1,
-                b'}' | b']' => depth -= 1,
-                _ => {}
-            }
-            self.at += 1;
-            if depth == 0 {
-                return Some(Raw::Object(self.text.get(start..self.at)?));
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -513,7 +255,7 @@ mod tests {
             r#"{"v":1,"type":"model.retry","ts":"2026-11-01T10:00:00Z","run_id":"r","request_id":"q","candidate":{"provider":"p","model":"m"},"attempt":1,"status":503,"delay_ms":100,"class":"transient","layer":"agent"}"#,
             r#"{"type":"model.response","ts":1767261600123,"run_id":"r","usage":{"input_tokens":3,"cost_usd":0.1},"attempts":2,"stop_reason":null}"#,
             r#"{"type":"model.failed","ts":"2026-11-01T10:00:00.1234567+02:00","run_id":"r","message":"a \"quoted\" \u00e9 text","reset_at":"2026-11-01T12:00:00Z","decision":"fail_fast"}"#,
-            r#"{"type":"model.attempt","ts":"2026-11-01T10:00:00Z","run_id":"r","kind":"hedge","sent":false,"outcome":"failed","code":"overloaded_error"}"#,
+            r#"{"type":"model.attempt","ts":"2026-11-01T10:00:00Z","run_id":"r","kind":"hedge","sent":false,"idle_ms":9,"outcome":"failed","code":"overloaded_error"}"#,
             r#"{"type":"model.fallback","ts":"2026-11-01T10:00:00Z","run_id":"r","from":{"model":"a"},"to":{"model":"b"},"kind":"model"}"#,
         ] {
             assert!(agrees(line), "{line}");
