@@ -4,16 +4,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::grouped::{By, Group, grouped, name_of};
+use crate::grouped::{By, name_of};
 use crate::run::Run;
+use crate::sums::Sums;
 
 /// Two sets of runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
-    /// Sums of the first set; `None` if it is empty.
-    pub before: Option<Group>,
-    /// Sums of the second set; `None` if it is empty.
-    pub after: Option<Group>,
+    /// Sums of the first set.
+    pub before: Sums,
+    /// Sums of the second set.
+    pub after: Sums,
     /// Failed attempts by class, in the first set and in the second.
     pub classes: Vec<(String, u64, u64)>,
     /// What only the second set has: versions of agents, providers, models.
@@ -22,7 +23,6 @@ pub struct Comparison {
 
 /// Compares two sets of runs.
 pub fn compare(before: &[&Run], after: &[&Run]) -> Comparison {
-    let sum = |runs: &[&Run]| grouped(runs.iter().copied(), &[]).pop();
     let mut classes: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for (class, n) in classes_of(before) {
         classes.entry(class).or_default().0 += n;
@@ -32,8 +32,8 @@ pub fn compare(before: &[&Run], after: &[&Run]) -> Comparison {
     }
     let known = seen(before);
     Comparison {
-        before: sum(before),
-        after: sum(after),
+        before: Sums::of(before.iter().copied()),
+        after: Sums::of(after.iter().copied()),
         classes: classes.into_iter().map(|(class, (a, b))| (class, a, b)).collect(),
         first_seen: seen(after).difference(&known).cloned().collect(),
     }

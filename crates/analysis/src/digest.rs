@@ -13,9 +13,10 @@ use retryscope_taxonomy::Class;
 use crate::budget::BudgetPolicy;
 use crate::count::Counts;
 use crate::explain::describe;
+use crate::grouped::{By, name_of};
 use crate::rules::{self, Asked, Verdict};
 use crate::run::{RequestOutcome, Run, RunOutcome};
-use crate::waits::Waits;
+use crate::sums::Sums;
 
 /// What one screen of a report adds to the sums.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,8 +25,6 @@ pub struct Digest {
     pub worst: Vec<RunKey>,
     /// Failed attempts by what they were answered with, most first.
     pub reasons: Vec<(String, u64)>,
-    /// How long single waits were.
-    pub waits: Waits,
     /// Retries against the default budget, by scope.
     pub budgets: Vec<Spent>,
     /// Moves to another candidate, and how many of them brought an answer.
@@ -43,10 +42,8 @@ pub struct Spent {
     pub scope: &'static str,
     /// Name of the provider or agent; empty for `global`.
     pub name: String,
-    /// Counts of the runs whose ratios can be told.
-    pub counts: Counts,
-    /// Runs among them.
-    pub runs: usize,
+    /// What was asked and sent; the budget is kept over `countable`.
+    pub sums: Sums,
     /// Whether retries are above the limit and the floor; `None` where the counts leave it open.
     pub over: Option<bool>,
 }
@@ -88,14 +85,9 @@ const NEAR: TimeDelta = TimeDelta::seconds(60);
 
 /// Looks at runs.
 pub fn digest(runs: &[&Run]) -> Digest {
-    let mut waits = Waits::default();
-    for run in runs {
-        waits.add(run);
-    }
     Digest {
         worst: worst(runs),
         reasons: reasons(runs),
-        waits,
         budgets: budgets(runs),
         fallbacks: fallbacks(runs),
         findings: findings(runs),
@@ -126,25 +118,23 @@ fn most_first<K: Ord + Clone>(counted: BTreeMap<K, u64>) -> Vec<(K, u64)> {
 }
 
 fn budgets(runs: &[&Run]) -> Vec<Spent> {
-    let mut scopes: BTreeMap<(u8, &'static str, String), (Counts, usize)> = BTreeMap::new();
-    for run in runs.iter().filter(|run| run.counts.is_countable()) {
-        let provider = crate::grouped::name_of(run, crate::grouped::By::Provider);
-        let provider = provider.unwrap_or_else(|| "unknown".to_owned());
+    let mut scopes: BTreeMap<(u8, &'static str, String), Sums> = BTreeMap::new();
+    for run in runs {
+        let provider = name_of(run, By::Provider).unwrap_or_else(|| "unknown".to_owned());
         let of = [
             (0, "global", String::new()),
             (1, "provider", provider),
             (2, "agent", run.key.agent.to_string()),
         ];
         for scope in of {
-            let sum = scopes.entry(scope).or_insert((Counts::ZERO, 0));
-            sum.0 = sum.0.plus(&run.counts);
-            sum.1 += 1;
+            scopes.entry(scope).or_default().add(run);
         }
     }
-    scopes
-        .into_iter()
-        .map(|((_, scope, name), (counts, runs))| Spent { scope, name, over: is_over(&counts), counts, runs })
-        .collect()
+    let spent = |((_, scope, name), sums): ((u8, &'static str, String), Sums)| {
+        let over = is_over(&sums.countable);
+        Spent { scope, name, sums, over }
+    };
+    scopes.into_iter().map(spent).collect()
 }
 
 /// Whether retries are above the default limit and floor; `None` where both may be.

@@ -22,6 +22,7 @@ mod redact;
 mod repeats;
 pub mod rules;
 mod run;
+mod sums;
 pub mod tools;
 mod totals;
 mod view;
@@ -43,6 +44,7 @@ pub use repeats::Forgotten;
 pub use retryscope_policy::Settings;
 pub use retryscope_taxonomy::{Class, Reason};
 pub use run::{Attempt, Cause, Declared, LogicalRequest, RequestOutcome, Run, RunOutcome, Time, Told, Turn};
+pub use sums::Sums;
 pub use totals::{
     ATTEMPT_BUCKETS, Aliases, DEFAULT_MAX_SERIES, DELAY_BUCKETS, Histogram, LATE_AFTER, Labels, Metric,
     Series, Totals,

@@ -7,29 +7,15 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use retryscope_taxonomy::Class;
 
-use crate::count::Counts;
-use crate::explain::explain;
+use crate::explain::remedies;
 use crate::run::{Run, RunOutcome};
+use crate::sums::Sums;
 
 /// What one screen shows of many runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Overview {
-    /// Runs, subagents included.
-    pub runs: usize,
-    /// Runs with a failed turn.
-    pub failed: usize,
-    /// Runs whose ratios cannot be told ([`Counts::is_countable`]).
-    pub not_countable: usize,
-    /// Foreground counts over all runs; a run that is not countable adds what is visible of it.
-    pub counts: Counts,
-    /// Foreground counts of the runs whose ratios can be told.
-    pub countable: Counts,
-    /// Counts of side calls.
-    pub background_counts: Counts,
-    /// Waits between attempts, in ms; `None` where no log tells any.
-    pub waiting_ms: Option<u64>,
-    /// Waits, and the duration of failed attempts, in ms; `None` where no log tells any.
-    pub lost_ms: Option<u64>,
+    /// What was asked, sent and waited.
+    pub sums: Sums,
     /// Failed turns by class and reason, most first.
     pub killed_by: Vec<(String, usize)>,
     /// Runs that failed and whose error another try might have passed, without a single retry.
@@ -54,7 +40,7 @@ pub struct Exhausted {
 }
 
 /// Sums over runs.
-pub fn overview(runs: &[&Run], now: DateTime<Utc>) -> Overview {
+pub fn overview(runs: &[&Run]) -> Overview {
     let mut killed: BTreeMap<String, usize> = BTreeMap::new();
     let mut settings: BTreeMap<(String, String), (usize, u64)> = BTreeMap::new();
     let mut exhausted: BTreeMap<(String, String), Exhausted> = BTreeMap::new();
@@ -95,7 +81,7 @@ pub fn overview(runs: &[&Run], now: DateTime<Utc>) -> Overview {
             }
         }
         let Some(turn) = run.told_turn() else { continue };
-        for remedy in explain(run, turn, &[], now).remedies {
+        for remedy in remedies(run, turn, &[]) {
             if let Some(setting) = remedy.setting {
                 // The advice without what it would have changed in one run.
                 let text = remedy.text.split(" (without the hidden").next().unwrap_or_default().to_owned();
@@ -116,18 +102,7 @@ pub fn overview(runs: &[&Run], now: DateTime<Utc>) -> Overview {
         .map(|((agent, text), (n, _))| (agent, text.split('\u{1}').nth(1).unwrap_or_default().to_owned(), n))
         .collect();
     Overview {
-        runs: runs.len(),
-        failed: runs.iter().filter(|run| run.failed_turns() > 0).count(),
-        not_countable: runs.iter().filter(|run| !run.counts.is_countable()).count(),
-        countable: runs
-            .iter()
-            .map(|run| &run.counts)
-            .filter(|counts| counts.is_countable())
-            .fold(Counts::ZERO, |a, b| a.plus(b)),
-        counts: runs.iter().map(|run| &run.counts).fold(Counts::ZERO, |a, b| a.plus(b)),
-        background_counts: runs.iter().map(|run| &run.background_counts).fold(Counts::ZERO, |a, b| a.plus(b)),
-        waiting_ms: runs.iter().filter_map(|run| run.time.waiting_ms).reduce(|a, b| a + b),
-        lost_ms: runs.iter().filter_map(|run| run.time.lost_ms).reduce(|a, b| a + b),
+        sums: Sums::of(runs.iter().copied()),
         killed_by,
         unretried,
         exhausted: exhausted.into_values().collect(),

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use retryscope_analysis::{
-    Attempt, Cause, Count, Counts, Failure, Group, LogicalRequest, Run, Time, Turn, explain,
+    Attempt, Cause, Count, Counts, Exhausted, Failure, Group, LogicalRequest, Run, Sums, Time, Turn, explain,
 };
 use retryscope_record::{Origin, Place, SourceId};
 use serde_json::{Map, Value, json};
@@ -75,24 +75,40 @@ pub fn runs_entry(of: &Run, summary: &str, path_of: PathOf<'_>) -> Value {
     })
 }
 
-/// Returns one entry of `report --format json`.
+/// Returns one group of `report --format json`.
 pub fn group(of: &Group, by: &[&str]) -> Value {
     let keys: Map<String, Value> =
         by.iter().zip(&of.keys).map(|(by, key)| ((*by).to_owned(), json!(key))).collect();
-    json!({
-        "name": of.keys.join(" "),
-        "keys": keys,
-        "runs": of.runs,
-        "failed_runs": of.failed,
-        "not_countable_runs": of.not_countable,
-        "counts": counts(&of.counts),
-        "background_counts": counts(&of.background_counts),
-        "amplification": ratio(of.countable.amplification()),
-        "retry_ratio": ratio(of.countable.retry_ratio()),
-        "waiting_ms": of.waiting_ms,
-        "lost_ms": of.lost_ms,
-        "waits": {"n": of.waits.count(), "p50_ms": of.waits.at(0.5), "p95_ms": of.waits.at(0.95)},
-    })
+    let mut object = sums(&of.sums);
+    object.insert("name".into(), json!(of.keys.join(" ")));
+    object.insert("keys".into(), Value::Object(keys));
+    Value::Object(object)
+}
+
+/// Returns the fields that tell the sum of some runs.
+pub fn sums(of: &Sums) -> Map<String, Value> {
+    let at = |share| of.waits.at(share);
+    let fields = [
+        ("runs", json!(of.runs)),
+        ("failed_runs", json!(of.failed)),
+        ("not_countable_runs", json!(of.not_countable)),
+        ("counts", counts(&of.counts)),
+        ("background_counts", counts(&of.background_counts)),
+        ("amplification", ratio(of.countable.amplification())),
+        ("retry_ratio", ratio(of.countable.retry_ratio())),
+        ("waiting_ms", json!(of.waiting_ms)),
+        ("lost_ms", json!(of.lost_ms)),
+        (
+            "waits",
+            json!({"n": of.waits.count(), "p50_ms": at(0.5), "p90_ms": at(0.9), "p95_ms": at(0.95), "p99_ms": at(0.99), "max_ms": at(1.0)}),
+        ),
+    ];
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Returns an account that is out of quota.
+pub fn exhausted(of: &Exhausted) -> Value {
+    json!({"provider": of.provider, "reason": of.reason, "reset_at": time(of.reset_at), "seen_at": time(of.seen_at)})
 }
 
 /// Returns the cause of a failure.

@@ -14,4 +14,4 @@ pub mod summary;
 pub mod text;
 pub mod words;
 
-pub use page::{Page, visible};
+pub use page::{Page, quoted, visible};

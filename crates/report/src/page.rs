@@ -55,8 +55,10 @@ impl Page {
     pub fn row(&mut self, label: &str, text: &str) {
         let room = self.width.saturating_sub(LABEL + 2).max(20);
         for (index, line) in wrap(&visible(text), room).into_iter().enumerate() {
+            // A label that is too long for its column still ends before the text.
             let label = if index == 0 { label } else { "" };
-            let _ok = writeln!(self.text, "  {label:<LABEL$}{line}");
+            let gap = LABEL.saturating_sub(length(label)).max(1);
+            let _ok = writeln!(self.text, "  {label}{:gap$}{line}", "");
         }
     }
 
@@ -140,6 +142,15 @@ fn plain_table(header: &[&str], rows: &[Vec<String>], right: &[usize], width: us
     let mut lines = vec![line(&mut header.iter().copied())];
     lines.extend(rows.iter().map(|row| line(&mut row.iter().map(String::as_str))));
     Some(lines)
+}
+
+/// Returns a cell of comma-separated values. A beginning that a spreadsheet would take for a formula is made plain text.
+pub fn quoted(cell: &str) -> String {
+    let mut text = visible(cell);
+    if text.starts_with(['=', '+', '-', '@']) {
+        text.insert(0, '\'');
+    }
+    if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
 /// Makes control characters and escape sequences of untrusted text visible; a line break becomes a space.

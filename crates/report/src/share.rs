@@ -4,7 +4,7 @@
 //! answer the same thing has the same name. Models, known providers, statuses, codes, times and counts stay, since a bug
 //! report is about them. Not for: credentials (those are redacted when a log is read).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,14 +19,14 @@ pub struct Sharer {
     key: RandomState,
     /// Names that stay: models, and providers that everybody knows.
     kept: BTreeSet<String>,
-    /// Ids of the runs, their requests and answers, wherever they stand.
-    ids: BTreeSet<String>,
+    /// What is private wherever it stands, and what kind of thing it is: ids, providers of one's own.
+    private: BTreeMap<String, &'static str>,
 }
 
 impl Sharer {
     /// Returns one for these runs; `is_known` says which providers everybody knows.
     pub fn new<'a>(runs: impl IntoIterator<Item = &'a Run>, is_known: impl Fn(&str) -> bool) -> Self {
-        let (mut kept, mut ids) = (BTreeSet::new(), BTreeSet::new());
+        let (mut kept, mut ids, mut providers) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for run in runs {
             ids.insert(run.key.id.to_string());
             for request in run.turns.iter().flat_map(|turn| &turn.requests) {
@@ -40,12 +40,15 @@ impl Sharer {
             kept.extend(named.clone().filter_map(|c| c.model.clone()));
             kept.extend(run.facts.model.clone());
             kept.extend(run.facts.agent_version.clone());
-            let providers = named.filter_map(|c| c.provider.clone()).chain(run.facts.provider.clone());
-            kept.extend(providers.filter(|provider| is_known(provider)));
+            providers.extend(named.filter_map(|c| c.provider.clone()).chain(run.facts.provider.clone()));
         }
+        let (known, own): (BTreeSet<String>, _) = providers.into_iter().partition(|name| is_known(name));
+        kept.extend(known);
         // A number alone may be anything.
         ids.retain(|id| id.len() > 2 && !id.chars().all(|c| c.is_ascii_digit()));
-        Self { key: RandomState::new(), kept, ids }
+        let own = own.into_iter().map(|name| (name, "provider"));
+        let private = ids.into_iter().map(|id| (id, "id")).chain(own).collect();
+        Self { key: RandomState::new(), kept, private }
     }
 
     /// Returns a short name for something, the same each time.
@@ -159,7 +162,7 @@ impl Sharer {
         if core.is_empty() || self.kept.contains(word) || self.kept.contains(core) {
             return word.to_owned();
         }
-        let kind = if self.ids.contains(core) { Some("id") } else { kind_of(word, core) };
+        let kind = self.private.get(core).copied().or_else(|| kind_of(word, core));
         match (kind, word.split_once("://")) {
             (None, _) => word.to_owned(),
             (Some(_), Some((scheme, place))) => format!("{scheme}://{}", self.name("host", place)),
@@ -188,7 +191,8 @@ fn kind_of(word: &str, core: &str) -> Option<&'static str> {
     if core.contains('@') && core.contains('.') {
         return Some("address");
     }
-    if word.starts_with(['/', '~', '\\']) && segments > 0 || segments > 2 || core.contains(":\\") {
+    // One segment alone is a command, `/login`.
+    if word.starts_with(['/', '~', '\\']) && segments > 1 || segments > 2 || core.contains(":\\") {
         return Some("path");
     }
     if labels.len() == 4 && labels.iter().all(is_number) && host != "127.0.0.1" {
@@ -216,9 +220,9 @@ mod tests {
         let share = Sharer {
             key: RandomState::new(),
             kept: ["gpt-5.5-2026-01-10".to_owned()].into(),
-            ids: BTreeSet::new(),
+            private: [("acme-gw".to_owned(), "provider")].into(),
         };
-        let text = "429 on gpt-5.5-2026-01-10: quota of org-9Jk2mNq81LxP used up, see https://gw.acme.example/v1?x=1 (req_011CSHoEeqs5C35K2UUqR7Fy), mail ops@acme.example, file /home/ada/work/key.json on build7.acme.example:8443 or 10.1.2.3";
+        let text = "429 on gpt-5.5-2026-01-10: quota of org-9Jk2mNq81LxP used up, see https://gw.acme.example/v1?x=1 (req_011CSHoEeqs5C35K2UUqR7Fy), mail ops@acme.example, file /srv/ada/work/key.json from acme-gw on build7.acme.example:8443 or 10.1.2.3";
         let shared = share.text(text);
         for secret in ["org-9Jk2", "acme", "req_011", "ops@", "ada", "build7", "10.1.2.3"] {
             assert!(!shared.contains(secret), "{secret} is left in {shared}");
@@ -231,7 +235,9 @@ mod tests {
         ] {
             assert!(shared.contains(word), "{word} is missing in {shared}");
         }
-        assert_eq!(share.text("max_tokens must be at most 1500"), "max_tokens must be at most 1500");
+        for words in ["max_tokens must be at most 1500", "Not logged in. Please run /login."] {
+            assert_eq!(share.text(words), words);
+        }
         let words = "stream closed before response.completed";
         assert_eq!(share.text(words), words);
     }

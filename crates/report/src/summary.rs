@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use chrono::{DateTime, Utc};
-use retryscope_analysis::{Comparison, Digest, Group, Overview, Run, Spent, in_short, words};
+use retryscope_analysis::{Comparison, Digest, Group, Overview, Run, Spent, Sums, Waits, in_short, words};
 use retryscope_record::RunKey;
 use serde_json::{Value, json};
 
 use crate::blocks::Block;
 use crate::json;
-use crate::text::{ago, moment};
+use crate::page::quoted;
+use crate::text::{asked, moment, out_of_quota, sent, waited};
 
 /// Rows of a table that are shown on a screen.
 const SHOWN: usize = 10;
@@ -68,46 +69,32 @@ fn cells<const N: usize>(of: [&str; N]) -> Vec<String> {
 }
 
 fn head(of: &Summary<'_>) -> Block {
-    let sums = of.overview;
+    let sums = &of.overview.sums;
     let first = of.runs.iter().filter_map(|run| run.started_at).min();
     let last = of.runs.iter().filter_map(|run| run.ended_at).max();
     let span = first.zip(last).map(|(a, b)| format!(", {} to {}", moment(a), moment(b))).unwrap_or_default();
-    let mut rows = vec![row("runs", format!("{}, {} with a failed turn{span}", sums.runs, sums.failed))];
-    let asked = words::counted(sums.counts.logical_requests.bound, "logical request", "logical requests");
-    let sent = words::counted(sums.counts.upstream_requests.bound, "request", "requests");
-    let factor = sums.countable.amplification().map(|f| format!(", amplification {}", words::factor(f)));
-    let ratio = sums.countable.retry_ratio().map(|r| format!(", retry ratio {}", words::percent(r)));
-    let (factor, ratio) = (factor.unwrap_or_default(), ratio.unwrap_or_default());
-    rows.push(row("asked, sent", format!("{asked}, {sent} upstream{factor}{ratio} (budget 10 %)")));
-    let told = |ms: Option<u64>| ms.map_or_else(|| "an unknown time".to_owned(), words::span);
-    if sums.waiting_ms.is_some() || sums.lost_ms.is_some() {
-        let lost = format!("{} between attempts, {} lost in all", told(sums.waiting_ms), told(sums.lost_ms));
-        rows.push(row("waited", lost));
-    }
-    let waits = &of.digest.waits;
-    let at = |share| waits.at(share).map_or_else(|| "-".to_owned(), words::span);
-    if waits.count() > 0 {
-        let text = format!(
-            "p50 {}, p90 {}, p99 {}, longest {} (n = {})",
-            at(0.5),
-            at(0.9),
-            at(0.99),
-            at(1.0),
-            waits.count()
-        );
-        rows.push(row("single waits", text));
-    }
-    for (index, account) in sums.exhausted.iter().take(5).enumerate() {
-        let reset = match account.reset_at {
-            Some(at) if at > of.now => format!("resets {}", moment(at)),
-            Some(at) => format!("was to reset {}", moment(at)),
-            None => "no reset stated".to_owned(),
-        };
-        let seen = account.seen_at.map(|at| format!(", said {}", ago(at, of.now))).unwrap_or_default();
-        let label = if index == 0 { "out of quota" } else { "" };
-        rows.push(row(label, format!("{}: {}, {reset}{seen}", account.provider, account.reason)));
+    let mut rows = vec![
+        row("runs", format!("{}, {} with a failed turn{span}", sums.runs, sums.failed)),
+        row("asked", asked(sums)),
+        row("sent", sent(sums)),
+    ];
+    rows.extend(waited(sums).map(|waited| row("waited", waited)));
+    rows.extend(single_waits(&sums.waits).map(|waits| row("single waits", waits)));
+    for (index, account) in of.overview.exhausted.iter().take(5).enumerate() {
+        rows.push(row(if index == 0 { "out of quota" } else { "" }, out_of_quota(account, of.now)));
     }
     Block::Rows(rows)
+}
+
+/// Says how long single waits were. A share is told only where so many waits can tell it: of three waits there is no p99.
+fn single_waits(waits: &Waits) -> Option<String> {
+    let shares = [(1, 0.5, "p50"), (10, 0.9, "p90"), (100, 0.99, "p99"), (1, 1.0, "longest")];
+    let told: Vec<String> = shares
+        .into_iter()
+        .filter(|(enough, ..)| waits.count() >= *enough)
+        .filter_map(|(_, share, name)| Some(format!("{name} {}", words::span(waits.at(share)?))))
+        .collect();
+    (!told.is_empty()).then(|| format!("{} (n = {})", told.join(", "), waits.count()))
 }
 
 /// Returns the table of groups. Columns are narrow, so that ranges are written short.
@@ -119,14 +106,14 @@ fn groups(groups: &[Group], by: &[&'static str]) -> Block {
         .map(|of| {
             let mut cells = of.keys.clone();
             cells.extend([
-                of.runs.to_string(),
-                of.failed.to_string(),
-                short(words::count(&of.counts.logical_requests)),
-                short(words::count(&of.counts.upstream_requests)),
-                of.countable.amplification().map_or_else(|| "?".to_owned(), |f| short(words::factor(f))),
-                short(words::count(&of.counts.retries)),
-                of.countable.retry_ratio().map_or_else(|| "?".to_owned(), |r| short(words::percent(r))),
-                of.lost_ms.map_or_else(|| "?".to_owned(), words::span),
+                of.sums.runs.to_string(),
+                of.sums.failed.to_string(),
+                short(words::count(&of.sums.counts.logical_requests)),
+                short(words::count(&of.sums.counts.upstream_requests)),
+                of.sums.countable.amplification().map_or_else(|| "?".to_owned(), |f| short(words::factor(f))),
+                short(words::count(&of.sums.counts.retries)),
+                of.sums.countable.retry_ratio().map_or_else(|| "?".to_owned(), |r| short(words::percent(r))),
+                of.sums.lost_ms.map_or_else(|| "?".to_owned(), words::span),
             ]);
             cells
         })
@@ -143,7 +130,7 @@ fn groups(groups: &[Group], by: &[&'static str]) -> Block {
 }
 
 fn hidden(sums: &Overview) -> Option<Block> {
-    let hidden = match sums.not_countable {
+    let hidden = match sums.sums.not_countable {
         0 => return None,
         1 => "1 run is not countable: its logs are".to_owned(),
         n => format!("{n} runs are not countable: their logs are"),
@@ -197,7 +184,7 @@ fn budgets(digest: &Digest) -> Option<Block> {
         None => "not known",
     };
     let mut spent: Vec<&Spent> =
-        digest.budgets.iter().filter(|spent| spent.counts.retries.bound.max != Some(0)).collect();
+        digest.budgets.iter().filter(|spent| spent.sums.countable.retries.bound.max != Some(0)).collect();
     spent.sort_by_key(|spent| spent.over != Some(true));
     let rows: Vec<Vec<String>> = spent
         .into_iter()
@@ -205,10 +192,10 @@ fn budgets(digest: &Digest) -> Option<Block> {
         .map(|spent| {
             vec![
                 format!("{} {}", spent.scope, spent.name).trim_end().to_owned(),
-                spent.runs.to_string(),
-                words::bound(spent.counts.retries.bound),
-                words::bound(spent.counts.upstream_requests.bound),
-                spent.counts.retry_ratio().map_or_else(|| "?".to_owned(), words::percent),
+                (spent.sums.runs - spent.sums.not_countable).to_string(),
+                words::bound(spent.sums.countable.retries.bound),
+                words::bound(spent.sums.countable.upstream_requests.bound),
+                spent.sums.countable.retry_ratio().map_or_else(|| "?".to_owned(), words::percent),
                 state(spent).to_owned(),
             ]
         })
@@ -273,10 +260,11 @@ pub fn csv(groups: &[Group], by: &[&'static str]) -> String {
     let mut out = by.iter().copied().chain(header).collect::<Vec<_>>().join(",") + "\n";
     let or_empty = |n: Option<u64>| n.map(|n| n.to_string()).unwrap_or_default();
     for of in groups {
-        let bounds = [&of.counts.logical_requests, &of.counts.upstream_requests, &of.counts.retries];
-        let ratio = of.countable.retry_ratio();
+        let bounds =
+            [&of.sums.counts.logical_requests, &of.sums.counts.upstream_requests, &of.sums.counts.retries];
+        let ratio = of.sums.countable.retry_ratio();
         let mut cells: Vec<String> = of.keys.iter().map(|key| quoted(key)).collect();
-        cells.extend([of.runs, of.failed, of.not_countable].map(|n| n.to_string()));
+        cells.extend([of.sums.runs, of.sums.failed, of.sums.not_countable].map(|n| n.to_string()));
         cells.extend(bounds.iter().flat_map(|count| {
             if count.is_visible() {
                 [count.bound.min.to_string(), or_empty(count.bound.max)]
@@ -286,62 +274,49 @@ pub fn csv(groups: &[Group], by: &[&'static str]) -> String {
         }));
         cells.push(ratio.map(|(min, _)| format!("{min:.4}")).unwrap_or_default());
         cells.push(ratio.and_then(|(_, max)| max).map(|max| format!("{max:.4}")).unwrap_or_default());
-        cells.extend([of.waiting_ms, of.lost_ms, of.waits.at(0.5), of.waits.at(0.95)].map(or_empty));
+        cells.extend(
+            [of.sums.waiting_ms, of.sums.lost_ms, of.sums.waits.at(0.5), of.sums.waits.at(0.95)]
+                .map(or_empty),
+        );
         out.push_str(&(cells.join(",") + "\n"));
     }
     out
 }
 
-/// Quotes a value that could end its cell, and one that a table program would take for a formula.
-pub(crate) fn quoted(text: &str) -> String {
-    let text = crate::page::visible(text);
-    let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text };
-    if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
-}
-
 /// Returns the object of a report.
 pub fn json<'a>(of: &Summary<'_>, path_of: &'a dyn Fn(retryscope_record::SourceId) -> &'a Path) -> Value {
     let digest = of.digest;
-    let waits = &digest.waits;
     let find = |key: &RunKey| of.runs.iter().find(|run| run.key == *key);
-    let exhausted = of.overview.exhausted.iter().map(|account| {
-        json!({"provider": account.provider, "reason": account.reason, "reset_at": json::time(account.reset_at), "seen_at": json::time(account.seen_at)})
-    });
-    json!({
-        "schema": "retryscope.report/1",
-        "by": of.by.join(","),
-        "groups": of.groups.iter().map(|group| json::group(group, of.by)).collect::<Vec<_>>(),
-        "runs": of.overview.runs,
-        "failed_runs": of.overview.failed,
-        "not_countable_runs": of.overview.not_countable,
-        "counts": json::counts(&of.overview.counts),
-        "background_counts": json::counts(&of.overview.background_counts),
-        "amplification": json::ratio(of.overview.countable.amplification()),
-        "retry_ratio": json::ratio(of.overview.countable.retry_ratio()),
-        "waiting_ms": of.overview.waiting_ms,
-        "lost_ms": of.overview.lost_ms,
-        "waits": {"n": waits.count(), "p50_ms": waits.at(0.5), "p90_ms": waits.at(0.9), "p99_ms": waits.at(0.99), "max_ms": waits.at(1.0)},
-        "worst_runs": digest.worst.iter().filter_map(find).map(|run| json::runs_entry(run, &in_short(run), path_of)).collect::<Vec<_>>(),
-        "reasons": digest.reasons.iter().map(|(reason, n)| json!({"answer": reason, "attempts": n})).collect::<Vec<_>>(),
-        "budgets": digest.budgets.iter().map(|spent| json!({
-            "scope": spent.scope, "name": spent.name, "runs": spent.runs, "over": spent.over,
-            "retries": json::count(&spent.counts.retries), "upstream_requests": json::count(&spent.counts.upstream_requests),
-            "retry_ratio": json::ratio(spent.counts.retry_ratio()),
-        })).collect::<Vec<_>>(),
-        "fallbacks": digest.fallbacks.iter().map(|of| json!({"from": of.from, "to": of.to, "moves": of.moves, "answered": of.answered})).collect::<Vec<_>>(),
-        "exhausted": exhausted.collect::<Vec<_>>(),
-        "findings": digest.findings.iter().map(|(code, name, runs)| json!({"rule": code, "name": name, "runs": runs})).collect::<Vec<_>>(),
-        "waves": digest.waves.iter().map(|wave| json!({"provider": wave.provider, "runs": wave.runs, "from": json::time(Some(wave.from)), "to": json::time(Some(wave.to)), "answer": wave.reason})).collect::<Vec<_>>(),
-    })
+    let budget = |spent: &Spent| {
+        let counts = &spent.sums.countable;
+        json!({
+            "scope": spent.scope, "name": spent.name, "over": spent.over,
+            "runs": spent.sums.runs - spent.sums.not_countable,
+            "retries": json::count(&counts.retries), "upstream_requests": json::count(&counts.upstream_requests),
+            "retry_ratio": json::ratio(counts.retry_ratio()),
+        })
+    };
+    let mut object = json::sums(&of.overview.sums);
+    let more = [
+        ("schema", json!("retryscope.report/1")),
+        ("by", json!(of.by.join(","))),
+        ("groups", of.groups.iter().map(|group| json::group(group, of.by)).collect()),
+        ("worst_runs", digest.worst.iter().filter_map(find).map(|run| json::runs_entry(run, &in_short(run), path_of)).collect()),
+        ("reasons", digest.reasons.iter().map(|(reason, n)| json!({"answer": reason, "attempts": n})).collect()),
+        ("budgets", digest.budgets.iter().map(budget).collect()),
+        ("fallbacks", digest.fallbacks.iter().map(|of| json!({"from": of.from, "to": of.to, "moves": of.moves, "answered": of.answered})).collect()),
+        ("exhausted", of.overview.exhausted.iter().map(json::exhausted).collect()),
+        ("findings", digest.findings.iter().map(|(code, name, runs)| json!({"rule": code, "name": name, "runs": runs})).collect()),
+        ("waves", digest.waves.iter().map(|wave| json!({"provider": wave.provider, "runs": wave.runs, "from": json::time(Some(wave.from)), "to": json::time(Some(wave.to)), "answer": wave.reason})).collect()),
+    ];
+    object.extend(more.map(|(name, value)| (name.to_owned(), value)));
+    Value::Object(object)
 }
 
 /// Returns the blocks of a comparison of what `names` name.
 pub fn comparison(of: &Comparison, names: (&str, &str)) -> Vec<Block> {
-    let cell =
-        |group: Option<&Group>, show: &dyn Fn(&Group) -> String| group.map_or_else(|| "-".to_owned(), show);
-    let line = |name: &str, show: &dyn Fn(&Group) -> String| {
-        vec![name.to_owned(), cell(of.before.as_ref(), show), cell(of.after.as_ref(), show)]
-    };
+    let line =
+        |name: &str, show: &dyn Fn(&Sums) -> String| vec![name.to_owned(), show(&of.before), show(&of.after)];
     let span = |ms: Option<u64>| ms.map_or_else(|| "?".to_owned(), words::span);
     let mut rows = vec![
         line("runs", &|g| g.runs.to_string()),
@@ -378,15 +353,15 @@ pub fn comparison(of: &Comparison, names: (&str, &str)) -> Vec<Block> {
 
 /// Returns the object of a comparison.
 pub fn comparison_json(of: &Comparison, names: (&str, &str)) -> Value {
-    let side = |name: &str, group: Option<&Group>| {
-        let mut value = group.map_or_else(|| json!({"runs": 0}), |group| json::group(group, &[]));
-        value["name"] = json!(name);
-        value
+    let side = |name: &str, sums: &Sums| {
+        let mut object = json::sums(sums);
+        object.insert("name".into(), json!(name));
+        object
     };
     json!({
         "schema": "retryscope.comparison/1",
-        "before": side(names.0, of.before.as_ref()),
-        "after": side(names.1, of.after.as_ref()),
+        "before": side(names.0, &of.before),
+        "after": side(names.1, &of.after),
         "failed_attempts": of.classes.iter().map(|(class, a, b)| json!({"class": class, "before": a, "after": b})).collect::<Vec<_>>(),
         "first_seen": of.first_seen,
     })

@@ -2,7 +2,8 @@
 
 use chrono::{DateTime, Local, TimeDelta, Utc};
 use retryscope_analysis::{
-    Attempt, Bound, Explanation, LogicalRequest, Overview, Run, RunLine, RunOutcome, Turn, words,
+    Attempt, Bound, Exhausted, Explanation, LogicalRequest, Overview, Run, RunLine, RunOutcome, Sums, Turn,
+    words,
 };
 use retryscope_events::{AttemptKind, AttemptOutcome, Candidate, Source};
 
@@ -300,36 +301,23 @@ pub fn runs(runs: &[&RunLine], width: usize) -> String {
 /// Returns one screen over many runs; `recent` are the newest that failed, with a sentence each.
 pub fn overview(of: &Overview, recent: &[(&Run, String)], now: DateTime<Utc>, width: usize) -> String {
     let mut page = Page::new(width);
-    let counts = &of.counts;
-    let runs = if of.runs == 1 { "run" } else { "runs" };
-    page.line(&format!("{} {runs}, {} with a failed turn", of.runs, of.failed));
+    let sums = &of.sums;
+    let runs = if sums.runs == 1 { "run" } else { "runs" };
+    page.line(&format!("{} {runs}, {} with a failed turn", sums.runs, sums.failed));
     page.space();
-    page.row("asked", &words::counted(counts.logical_requests.bound, "logical request", "logical requests"));
-    let mut sent = words::counted(counts.upstream_requests.bound, "request", "requests");
-    if let Some(factor) =
-        of.countable.amplification().filter(|(min, max)| *min > 1.0 || max.is_none_or(|max| max > 1.0))
-    {
-        sent.push_str(&format!(", amplification {}", words::factor(factor)));
-    }
-    if let Some(ratio) = of.countable.retry_ratio() {
-        sent.push_str(&format!(", retry ratio {} (budget 10 %)", words::percent(ratio)));
-    }
-    page.row("sent", &sent);
-    if of.not_countable > 0 {
+    page.row("asked", &asked(sums));
+    page.row("sent", &sent(sums));
+    if sums.not_countable > 0 {
         page.row(
             "",
             &format!(
                 "{} of {} runs not countable: their logs are cut or do not show retries",
-                of.not_countable, of.runs
+                sums.not_countable, sums.runs
             ),
         );
     }
-    let told = |ms: Option<u64>| ms.map_or_else(|| "an unknown time".to_owned(), words::span);
-    if of.waiting_ms.is_some() || of.lost_ms.is_some() {
-        page.row(
-            "waited",
-            &format!("{} between attempts, {} lost in all", told(of.waiting_ms), told(of.lost_ms)),
-        );
+    if let Some(waited) = waited(sums) {
+        page.row("waited", &waited);
     }
     for (index, (cause, n)) in of.killed_by.iter().take(5).enumerate() {
         page.row(if index == 0 { "ended by" } else { "" }, &format!("{cause}: {n}"));
@@ -338,16 +326,7 @@ pub fn overview(of: &Overview, recent: &[(&Run, String)], now: DateTime<Utc>, wi
         page.row("", &format!("{} of them might have passed with a retry and got none", of.unretried));
     }
     for (index, account) in of.exhausted.iter().take(5).enumerate() {
-        let reset = match account.reset_at {
-            Some(at) if at > now => format!("resets {}", moment(at)),
-            Some(at) => format!("was to reset {}", moment(at)),
-            None => "no reset stated".to_owned(),
-        };
-        let seen = account.seen_at.map(|at| format!(", said {}", ago(at, now))).unwrap_or_default();
-        page.row(
-            if index == 0 { "out of quota" } else { "" },
-            &format!("{}: {}, {reset}{seen}", account.provider, account.reason),
-        );
+        page.row(if index == 0 { "out of quota" } else { "" }, &out_of_quota(account, now));
     }
     if !of.settings.is_empty() {
         page.space();
@@ -369,6 +348,42 @@ pub fn overview(of: &Overview, recent: &[(&Run, String)], now: DateTime<Utc>, wi
         }
     }
     page.finish()
+}
+
+/// Says how much was asked for.
+pub(crate) fn asked(of: &Sums) -> String {
+    words::counted(of.counts.logical_requests.bound, "logical request", "logical requests")
+}
+
+/// Says how much was sent for it.
+pub(crate) fn sent(of: &Sums) -> String {
+    let mut text = words::counted(of.counts.upstream_requests.bound, "request", "requests");
+    let factor = of.countable.amplification();
+    if let Some(factor) = factor.filter(|(min, max)| *min > 1.0 || max.is_none_or(|max| max > 1.0)) {
+        text.push_str(&format!(", amplification {}", words::factor(factor)));
+    }
+    if let Some(ratio) = of.countable.retry_ratio() {
+        text.push_str(&format!(", retry ratio {} (budget 10 %)", words::percent(ratio)));
+    }
+    text
+}
+
+/// Says how long was waited; `None` where no log tells.
+pub(crate) fn waited(of: &Sums) -> Option<String> {
+    let told = |ms: Option<u64>| ms.map_or_else(|| "an unknown time".to_owned(), words::span);
+    (of.waiting_ms.is_some() || of.lost_ms.is_some())
+        .then(|| format!("{} between attempts, {} lost in all", told(of.waiting_ms), told(of.lost_ms)))
+}
+
+/// Says that an account is out of quota, and until when.
+pub(crate) fn out_of_quota(account: &Exhausted, now: DateTime<Utc>) -> String {
+    let reset = match account.reset_at {
+        Some(at) if at > now => format!("resets {}", moment(at)),
+        Some(at) => format!("was to reset {}", moment(at)),
+        None => "no reset stated".to_owned(),
+    };
+    let seen = account.seen_at.map(|at| format!(", said {}", ago(at, now))).unwrap_or_default();
+    format!("{}: {}, {reset}{seen}", account.provider, account.reason)
 }
 
 /// Returns a moment in local time.

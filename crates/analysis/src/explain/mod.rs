@@ -7,6 +7,7 @@ mod story;
 
 use chrono::{DateTime, Utc};
 pub use remedy::Remedy;
+pub(crate) use remedy::remedies;
 use retryscope_events::{AttemptKind, Layer, Source};
 pub(crate) use story::describe;
 
@@ -48,7 +49,7 @@ pub fn explain(run: &Run, turn: &Turn, children: &[&Run], now: DateTime<Utc>) ->
         tools: crate::tools::told(&run.ledger),
         findings: broken(run, children),
         blind_spots: run.blind_spots.clone(),
-        remedies: remedy::remedies(run, turn, children),
+        remedies: remedies(run, turn, children),
     }
 }
 

@@ -22,7 +22,7 @@ pub struct Remedy {
 /// Settings named in one explanation at most.
 const SETTINGS: usize = 3;
 
-pub(super) fn remedies(run: &Run, turn: &Turn, children: &[&Run]) -> Vec<Remedy> {
+pub(crate) fn remedies(run: &Run, turn: &Turn, children: &[&Run]) -> Vec<Remedy> {
     let mut out = Vec::new();
     let act = |text: String| Remedy { text, setting: None };
     if let Some(cause) = &turn.cause {

@@ -84,6 +84,14 @@ pub struct Rule {
     pub(crate) check: Check,
 }
 
+impl Rule {
+    /// Returns what to do instead as a clause that follows a message.
+    fn instead_as_clause(&self) -> String {
+        let mut letters = self.instead.trim_end_matches('.').chars();
+        letters.next().into_iter().flat_map(char::to_lowercase).chain(letters).collect()
+    }
+}
+
 /// What a rule looks at.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Check {
@@ -202,8 +210,9 @@ pub fn audit_run(run: &Run, children: Vec<&Run>, asked: &Asked<'_>) -> Vec<Findi
     let mut findings = Vec::new();
     for rule in rules().filter(|rule| (asked.wanted)(rule)) {
         for mut found in rule.check.of_run(&subject) {
-            if found.verdict == Verdict::Violation && found.fix.is_none() {
-                found.fix = subject.fix_for(rule);
+            // Whose agent is not known to us may be its author.
+            if found.verdict == Verdict::Violation && found.fix.is_none() && subject.policy.is_none() {
+                found.fix = Some(rule.instead_as_clause());
             }
             findings.push(found.finding(rule, run.key.clone()));
         }

@@ -64,18 +64,6 @@ pub(crate) struct Subject<'a> {
     pub(crate) data_class: Option<&'a str>,
 }
 
-/// The situations in which settings help, by rule.
-const SITUATIONS: [(&str, &str); 8] = [
-    ("RS202", "stated_wait"),
-    ("RS303", "hidden_layer"),
-    ("RS304", "hidden_layer"),
-    ("RS305", "side_call"),
-    ("RS403", "fallback"),
-    ("RS605", "timeout"),
-    ("RS606", "timeout"),
-    ("RS607", "idle_timeout"),
-];
-
 /// Many runs under audit.
 #[derive(Debug)]
 pub(crate) struct Fleet<'a> {
@@ -175,7 +163,7 @@ impl<'a> Subject<'a> {
     }
 
     /// Returns how to retry less where the agent has no setting that stops at one error; `None` without any setting.
-    fn retry_less(&self) -> Option<String> {
+    pub(crate) fn retry_less(&self) -> Option<String> {
         let settings: Vec<String> = self
             .policy?
             .layers
@@ -189,19 +177,6 @@ impl<'a> Subject<'a> {
                 words::list(&settings)
             )
         })
-    }
-
-    /// Returns what fixes a finding that names nothing itself: a setting of a known agent, or what its author should build.
-    pub(super) fn fix_for(&self, rule: &Rule) -> Option<String> {
-        if self.policy.is_none() {
-            // It follows the message as a clause.
-            let (first, rest) = rule.instead.split_at_checked(1)?;
-            return Some(format!("{}{}", first.to_lowercase(), rest.trim_end_matches('.')));
-        }
-        match rule.code {
-            "RS102" | "RS104" => self.retry_less(),
-            code => self.setting_for(SITUATIONS.iter().find(|(known, _)| *known == code)?.1),
-        }
     }
 
     /// Returns the advice of the first setting that helps in a situation.

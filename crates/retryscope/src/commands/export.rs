@@ -3,6 +3,7 @@
 use chrono::{DateTime, SecondsFormat, Utc};
 use retryscope_analysis::{Attempt, LogicalRequest, Run, Turn};
 use retryscope_report::openmetrics::{self, Span};
+use retryscope_report::quoted;
 
 use crate::args::{Display, Export, Format, Reading};
 use crate::context::{Reader, point};
@@ -92,11 +93,4 @@ fn line(run: &Run, turn: &Turn, request: &LogicalRequest, index: usize, attempt:
     let mut line = cells.iter().map(|cell| quoted(cell)).collect::<Vec<_>>().join(",");
     line.push('\n');
     line
-}
-
-/// A cell of a table. A beginning that a spreadsheet would take for a formula is made plain text.
-fn quoted(cell: &str) -> String {
-    let cell = retryscope_report::visible(cell);
-    let plain = if cell.starts_with(['=', '+', '-', '@']) { format!("'{cell}") } else { cell.clone() };
-    if plain.contains([',', '"', '\n']) { format!("\"{}\"", plain.replace('"', "\"\"")) } else { plain }
 }

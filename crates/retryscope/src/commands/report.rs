@@ -70,7 +70,7 @@ fn told(
     }
     let of = summary::Summary {
         runs,
-        overview: &overview(runs, reader.now),
+        overview: &overview(runs),
         digest: &digest(runs),
         groups: &groups,
         by: &names,

@@ -39,7 +39,7 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
             words::counted(retries, "retry", "retries"),
             words::percent((limit, Some(limit)))
         );
-        return vec![Found::violation(message, evidence)];
+        return vec![Found::violation(message, evidence).fix(subject.setting_for("hidden_layer"))];
     }
     let may_be = retries.max.is_none_or(|n| n > floor) && max.is_none_or(|ratio| ratio > limit);
     if may_be && !retries.is_exact() {

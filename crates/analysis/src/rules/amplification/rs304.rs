@@ -31,7 +31,9 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
                 let message = format!(
                     "the agent announced at most {declared} attempts, and there were at least {sent}"
                 );
-                return vec![Found::violation(message, vec![origin])];
+                return vec![
+                    Found::violation(message, vec![origin]).fix(subject.setting_for("hidden_layer")),
+                ];
             }
         }
         let announced = request.attempts.iter().filter_map(|a| a.max_attempts).max();
@@ -83,7 +85,7 @@ fn unbounded_setting(subject: &Subject<'_>, request: &LogicalRequest) -> Option<
         words::list(&names),
         if names.len() == 1 { "has no setting" } else { "have no setting" },
     );
-    Some(Found::violation(message, vec![attempt.origin]))
+    Some(Found::violation(message, vec![attempt.origin]).fix(subject.setting_for("hidden_layer")))
 }
 
 /// More attempts at one candidate than one's own policy allows after the error that was met first.
@@ -103,7 +105,9 @@ fn over_policy(subject: &Subject<'_>, request: &LogicalRequest) -> Option<Found>
                 words::counted(Bound::exact(limits.attempts), "attempt", "attempts"),
                 failure.map(describe).unwrap_or_default()
             );
-            return Some(Found::violation(message, vec![first.origin]));
+            return Some(
+                Found::violation(message, vec![first.origin]).fix(subject.setting_for("hidden_layer")),
+            );
         }
         at += attempts.len();
     }

@@ -32,10 +32,13 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
         if !again.is_empty() {
             let what = request.purpose.as_deref().unwrap_or("side request");
             let n = crate::words::times(again.len() as u64);
-            return vec![Found::violation(
-                format!("a {what} was sent again {n} while the provider was overloaded"),
-                again,
-            )];
+            return vec![
+                Found::violation(
+                    format!("a {what} was sent again {n} while the provider was overloaded"),
+                    again,
+                )
+                .fix(subject.setting_for("side_call")),
+            ];
         }
         let last = request.attempts.last().filter(|a| a.failure.as_ref().is_some_and(is_busy));
         if let (Some(last), false) = (last, turn.background_counts.upstream_requests.bound.is_exact()) {

@@ -43,7 +43,7 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
     let Some(what) = first else { return unseen(subject) };
     let n = words::times(evidence.len() as u64);
     let message = format!("{what} was sent again {n}, although no retry can pass it");
-    vec![Found::violation(message, evidence)]
+    vec![Found::violation(message, evidence).fix(subject.retry_less())]
 }
 
 /// A request that ended in such an error after retries whose reasons the log does not give.

@@ -25,10 +25,13 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
     for (request, failed, next) in subject.repeats() {
         let Some(failure) = &failed.failure else { continue };
         if failure.status == Some(429) && failure.class == Class::Exhausted {
-            out.push(Found::violation(
-                "a 429 that means a used-up quota was retried like a rate limit",
-                vec![failed.origin, next.origin],
-            ));
+            out.push(
+                Found::violation(
+                    "a 429 that means a used-up quota was retried like a rate limit",
+                    vec![failed.origin, next.origin],
+                )
+                .fix(subject.retry_less()),
+            );
             break;
         }
         // The status may stand only with the last attempt; all of them failed the same way.
@@ -40,10 +43,13 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
             text.contains(**number) && status.is_none_or(|status| status.to_string() != **number)
         });
         if let (true, Some(number), true) = (refused, tempting, failed.changed.is_empty()) {
-            out.push(Found::violation(
-                format!("a refused request was retried; its text merely contains {number}"),
-                vec![failed.origin, next.origin],
-            ));
+            out.push(
+                Found::violation(
+                    format!("a refused request was retried; its text merely contains {number}"),
+                    vec![failed.origin, next.origin],
+                )
+                .fix(subject.retry_less()),
+            );
             break;
         }
     }

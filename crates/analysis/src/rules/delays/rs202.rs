@@ -32,10 +32,13 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
             let own = attempt.failure.as_ref().and_then(|f| subject.limits(&attempt.candidate, f));
             let cap = own.map_or(CAP, |limits| limits.retry_after_cap_ms);
             if let Some(wait) = planned.filter(|wait| *wait > cap && stated) {
-                out.push(Found::violation(
-                    format!("a stated wait of {} was slept through", words::span(wait)),
-                    vec![attempt.origin],
-                ));
+                out.push(
+                    Found::violation(
+                        format!("a stated wait of {} was slept through", words::span(wait)),
+                        vec![attempt.origin],
+                    )
+                    .fix(subject.setting_for("stated_wait")),
+                );
                 return out;
             }
         }
@@ -72,7 +75,7 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
                     words::span(own)
                 ),
                 vec![last.origin],
-            ));
+            ).fix(subject.setting_for("stated_wait")));
         }
     }
     out

@@ -48,7 +48,7 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
                     describe(failure),
                     asked.len()
                 );
-                out.push(Found::violation(message, evidence));
+                out.push(Found::violation(message, evidence).fix(subject.setting_for("fallback")));
             } else {
                 let message = format!(
                     "{} ended a request; whether another of the {configured} configured candidates was asked is not visible",

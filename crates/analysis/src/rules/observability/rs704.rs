@@ -3,7 +3,7 @@
 use retryscope_taxonomy::Reason;
 
 use crate::rules::{Check, Found, Rule, Subject};
-use crate::run::{RunOutcome, Turn};
+use crate::run::{Run, RunOutcome, Turn};
 use crate::words;
 
 pub(super) const RULE: Rule = Rule {
@@ -23,7 +23,11 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
     let mut passed = false;
     let mut unknown = Vec::new();
     for turn in subject.run.turns.iter().filter(|turn| turn.outcome == RunOutcome::Failed) {
-        let Some(missing) = missing(turn, has_ids) else {
+        // What failed before anything was asked has neither model nor answer.
+        if turn.requests.iter().all(|request| request.attempts.is_empty()) && turn.cause.is_some() {
+            continue;
+        }
+        let Some(missing) = missing(subject.run, turn, has_ids) else {
             unknown.extend(turn.end_origin);
             continue;
         };
@@ -44,7 +48,7 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
 }
 
 /// Returns what the final error lacks; `None` where it is not known what ended the turn (RS701 looks at that).
-fn missing(turn: &Turn, has_ids: bool) -> Option<Vec<String>> {
+fn missing(run: &Run, turn: &Turn, has_ids: bool) -> Option<Vec<String>> {
     let cause = turn.cause.as_ref()?;
     let failure = &cause.failure;
     let answered = turn
@@ -56,7 +60,7 @@ fn missing(turn: &Turn, has_ids: bool) -> Option<Vec<String>> {
     // A stream that broke off had begun with a good status.
     let answered = answered && !matches!(failure.reason, Reason::StreamCut | Reason::IdleTimeout);
     let lacks = [
-        (cause.candidate.model.is_none(), "the model"),
+        (cause.candidate.model.is_none() && run.facts.model.is_none(), "the model"),
         (failure.status.is_none() && answered, "the status"),
         (failure.upstream_request_id.is_none() && has_ids, "the request id"),
     ];

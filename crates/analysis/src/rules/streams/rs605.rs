@@ -35,7 +35,9 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
                     "a time-out ended a stream that was producing: its longest silence was {}",
                     words::span(idle)
                 );
-                return vec![Found::violation(message, vec![attempt.origin])];
+                return vec![
+                    Found::violation(message, vec![attempt.origin]).fix(subject.setting_for("timeout")),
+                ];
             }
             (Some(true), Some(_)) | (Some(false), _) => {
                 out = vec![Found::pass("a time-out ended a silent attempt")];

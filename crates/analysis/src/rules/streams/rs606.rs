@@ -40,7 +40,9 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
                         "an attempt was in flight for {} without output, and no time-out ended it",
                         words::span(ms)
                     );
-                    return vec![Found::violation(message, vec![attempt.origin])];
+                    return vec![
+                        Found::violation(message, vec![attempt.origin]).fix(subject.setting_for("timeout")),
+                    ];
                 }
                 (None, false) if attempt.outcome.is_none() && turn.outcome == RunOutcome::Interrupted => {
                     out = vec![Found::unknown(

@@ -28,7 +28,9 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
         match attempt.told.idle_ms {
             Some(idle) if idle > LONG && !idle_limit => {
                 let message = format!("a stream was silent for {}, and no limit ended it", words::span(idle));
-                return vec![Found::violation(message, vec![attempt.origin])];
+                return vec![
+                    Found::violation(message, vec![attempt.origin]).fix(subject.setting_for("idle_timeout")),
+                ];
             }
             Some(_) => out = vec![Found::pass("silences were bounded")],
             None if attempt.output_started == Some(true)
