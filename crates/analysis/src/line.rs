@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use retryscope_record::RunKey;
+use serde::{Deserialize, Serialize};
 
 use crate::count::Count;
 use crate::explain::in_short;
@@ -15,7 +16,7 @@ use crate::run::{Run, RunOutcome};
 pub(crate) const MAY_GO_ON: TimeDelta = TimeDelta::minutes(5);
 
 /// One run in a list.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunLine {
     /// Agent and native id.
     pub key: RunKey,

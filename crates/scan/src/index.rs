@@ -6,8 +6,6 @@
 //! agents' configuration files; another one is ignored, as is one that is damaged, and written anew. It may be deleted at
 //! any time. It holds paths, ids, times, counts and reasons: nothing of prompts, answers or error texts.
 
-mod bytes;
-
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::Write as _;
@@ -17,13 +15,12 @@ use std::time::{Duration, SystemTime};
 use retryscope_analysis::RunLine;
 use retryscope_record::RunKey;
 use retryscope_tail::Found;
+use serde::{Deserialize, Serialize};
 
 use crate::list::Fact;
-pub(crate) use bytes::checksum;
-use bytes::{Reader, Writer};
 
-/// Version of the form below.
-const FORM: &str = "retryscope index 1";
+/// Version of the form.
+const FORM: &str = "retryscope index 2";
 
 /// A file touched less than this before it was read may be touched again without a new date.
 const COARSE: Duration = Duration::from_secs(2);
@@ -32,14 +29,14 @@ const COARSE: Duration = Duration::from_secs(2);
 const FORGOTTEN: Duration = Duration::from_hours(60 * 24);
 
 /// What tells whether a file is what it was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stamp {
     main: FileStamp,
     /// Of a database: its log, in which new rows stand first.
     log: Option<FileStamp>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct FileStamp {
     device: u64,
     inode: u64,
@@ -93,14 +90,14 @@ impl FileStamp {
 }
 
 /// What is remembered of one file.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) stamp: Stamp,
     pub(crate) fact: Fact,
 }
 
 /// A run of which several files speak.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Joined {
     pub(crate) line: RunLine,
     pub(crate) files: Vec<PathBuf>,
@@ -126,11 +123,13 @@ impl Index {
     /// Opens the index of these roots; an absent or unreadable one is empty. `None` where none can be kept.
     pub(crate) fn open(folder: &Path, roots: &[PathBuf], settings: u64) -> Option<Self> {
         let here = std::env::current_dir().ok();
-        let mut places = Writer::default();
+        let mut places = Vec::new();
         for root in roots {
-            places.path(&here.as_ref().map_or_else(|| root.clone(), |here| here.join(root)));
+            let root = here.as_ref().map_or_else(|| root.clone(), |here| here.join(root));
+            places.extend_from_slice(root.as_os_str().as_encoded_bytes());
+            places.push(0);
         }
-        let file = folder.join(format!("runs-{:016x}.index", checksum(&places.bytes)));
+        let file = folder.join(format!("runs-{:016x}.index", checksum(&places)));
         let holds_for = format!("{FORM} {} {settings:016x}", program()?);
         let known = fs::read(&file).ok().and_then(|bytes| read(&bytes, &holds_for)).unwrap_or_default();
         Some(Self { file, holds_for, known })
@@ -147,24 +146,14 @@ impl Index {
         entries: impl Iterator<Item = (&'a Path, Entry)>,
         joined: &BTreeMap<RunKey, Joined>,
     ) {
-        let mut body = Writer::default();
-        let mut count = 0;
-        let mut of_entries = Writer::default();
-        for (path, entry) in entries {
-            count += 1;
-            of_entries.path(path);
-            of_entries.entry(&entry);
-        }
-        body.u64(count);
-        body.bytes.append(&mut of_entries.bytes);
-        body.u64(joined.len() as u64);
-        for joined in joined.values() {
-            body.joined(joined);
-        }
-        let mut head = Writer::default();
-        head.text(&self.holds_for);
-        head.u64(checksum(&body.bytes));
-        drop(self.write(&head.bytes, &body.bytes));
+        // A name that is no text is not remembered, so that its file is read each time.
+        let entries: Vec<(&str, Entry)> =
+            entries.filter_map(|(path, entry)| Some((path.to_str()?, entry))).collect();
+        let is_text = |joined: &&Joined| joined.files.iter().all(|file| file.to_str().is_some());
+        let joined: Vec<&Joined> = joined.values().filter(is_text).collect();
+        let Ok(body) = postcard::to_stdvec(&(entries, joined)) else { return };
+        let Ok(head) = postcard::to_stdvec(&(&self.holds_for, checksum(&body))) else { return };
+        drop(self.write(&head, &body));
     }
 
     /// Writes beside the index and renames: who reads at the same time sees the old one or the new one.
@@ -213,20 +202,24 @@ fn program() -> Option<String> {
 }
 
 fn read(bytes: &[u8], holds_for: &str) -> Option<Known> {
-    let mut reader = Reader::new(bytes);
-    if reader.text()? != holds_for || reader.u64()? != checksum(reader.rest()) {
+    let ((of, sum), body): ((&str, u64), _) = postcard::take_from_bytes(bytes).ok()?;
+    if of != holds_for || sum != checksum(body) {
         return None;
     }
-    let mut known = Known::default();
-    let count = reader.u64()?;
-    known.entries.reserve(usize::try_from(count).ok()?.min(bytes.len() / 64));
-    for _ in 0..count {
-        let path = reader.path()?;
-        known.entries.insert(path, reader.entry()?);
-    }
-    for _ in 0..reader.u64()? {
-        let joined = reader.joined()?;
-        known.joined.insert(joined.line.key.clone(), joined);
-    }
-    reader.rest().is_empty().then_some(known)
+    let (entries, joined): (Vec<(PathBuf, Entry)>, Vec<Joined>) = postcard::from_bytes(body).ok()?;
+    Some(Known {
+        entries: entries.into_iter().collect(),
+        joined: joined.into_iter().map(|joined| (joined.line.key.clone(), joined)).collect(),
+    })
+}
+
+/// Returns a checksum that tells damage, by words of eight bytes.
+pub(crate) fn checksum(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    let words = words.iter().chain([&last]).map(|word| u64::from_le_bytes(*word));
+    words.fold(bytes.len() as u64, |sum, word| {
+        (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+    })
 }

@@ -12,6 +12,7 @@ use chrono::{DateTime, Utc};
 use retryscope_analysis::{AsOf, Engine, RunLine};
 use retryscope_record::{GapKind, Place, RunKey, SourceId};
 use retryscope_tail::Found;
+use serde::{Deserialize, Serialize};
 
 use crate::index::{Entry, Index, Joined, Stamp};
 use crate::read::{self, Outcome};
@@ -43,7 +44,7 @@ pub struct Remember<'a> {
 }
 
 /// What one file says, by itself.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Fact {
     /// Its runs, as if it were the only file that speaks of them.
     pub(crate) lines: Vec<RunLine>,
