@@ -20,6 +20,26 @@ use super::memo::Memo;
 use super::request::{Pending, RequestEnd, RequestView, add_missing, close, ends_before};
 use super::{End, ViewOfRun};
 
+/// What a body says of a failure: the bodies of failures name most of it alike, and some say more.
+macro_rules! said {
+    ($body:ident, $provider:expr, $event:ident, $raw:ident $(, $more:ident)*) => {
+        Said {
+            provider: $provider,
+            status: $body.status,
+            code: $body.code.as_deref(),
+            message: $body.message.as_deref(),
+            class: $body.class.as_deref(),
+            reason: $body.reason.as_deref(),
+            retry_after_ms: $body.retry_after_ms,
+            upstream_request_id: $body.upstream_request_id.as_deref(),
+            raw: $raw,
+            at: $event.ts,
+            $($more: $body.$more,)*
+            ..Said::default()
+        }
+    };
+}
+
 impl ViewOfRun {
     /// Returns the request that an event speaks of: by id, else the open one, else a new one.
     fn request_of(
@@ -188,20 +208,8 @@ impl ViewOfRun {
         let detailed =
             body.status.is_some() || body.message.is_some() || body.code.is_some() || body.class.is_some();
         if detailed && (failed || body.message.is_some()) {
-            let said = Said {
-                provider: attempt.candidate.provider.as_deref(),
-                status: body.status,
-                code: body.code.as_deref(),
-                message: body.message.as_deref(),
-                class: body.class.as_deref(),
-                reason: body.reason.as_deref(),
-                retryable: body.retryable,
-                retry_after_ms: body.retry_after_ms,
-                reset_at: None,
-                upstream_request_id: body.upstream_request_id.as_deref(),
-                raw,
-                at: event.ts,
-            };
+            let provider = attempt.candidate.provider.as_deref();
+            let said = said!(body, provider, event, raw, retryable);
             let failure = memo.judge(&said);
             attempt.reached = reached(&failure);
             attempt.failure = Some(failure);
@@ -240,20 +248,7 @@ impl ViewOfRun {
         attempt.evidence = Evidence::Observed;
         attempt.origin = if attempt.failure.is_some() { attempt.origin } else { origin };
         attempt.ended_at = attempt.ended_at.or(event.ts);
-        let said = Said {
-            provider: asked.provider.as_deref(),
-            status: body.status,
-            code: body.code.as_deref(),
-            message: body.message.as_deref(),
-            class: body.class.as_deref(),
-            reason: body.reason.as_deref(),
-            retryable: None,
-            retry_after_ms: body.retry_after_ms,
-            reset_at: None,
-            upstream_request_id: body.upstream_request_id.as_deref(),
-            raw,
-            at: event.ts,
-        };
+        let said = said!(body, asked.provider.as_deref(), event, raw);
         if attempt.failure.is_none() || body.status.is_some() || body.message.is_some() {
             let failure = memo.judge(&said);
             attempt.reached = reached(&failure);
@@ -399,20 +394,7 @@ impl ViewOfRun {
             };
             attempt.outcome = Some(AttemptOutcome::Failed);
             attempt.ended_at = attempt.ended_at.or(event.ts);
-            let said = Said {
-                provider: asked.provider.as_deref(),
-                status: body.status,
-                code: body.code.as_deref(),
-                message: body.message.as_deref(),
-                class: body.class.as_deref(),
-                reason: body.reason.as_deref(),
-                retryable: None,
-                retry_after_ms: body.retry_after_ms,
-                reset_at: body.reset_at,
-                upstream_request_id: body.upstream_request_id.as_deref(),
-                raw,
-                at: event.ts,
-            };
+            let said = said!(body, asked.provider.as_deref(), event, raw, reset_at);
             let detailed = body.status.is_some()
                 || body.message.is_some()
                 || body.code.is_some()
