@@ -222,7 +222,7 @@ mod tests {
             kept: ["gpt-5.5-2026-01-10".to_owned()].into(),
             private: [("acme-gw".to_owned(), "provider")].into(),
         };
-        let text = "429 on gpt-5.5-2026-01-10: quota of org-9Jk2mNq81LxP used up, see https://gw.acme.example/v1?x=1 (req_011CSHoEeqs5C35K2UUqR7Fy), mail ops@acme.example, file /srv/ada/work/key.json from acme-gw on build7.acme.example:8443 or 10.1.2.3";
+        let text = "429 on gpt-5.5-2026-01-10: quota of org-9Jk2mNq81LxP used up, see https://gw.acme.example/v1?x=1 (req_011CSHoEeqs5C35K2UUqR7Fy), mail ops@acme.example, file /srv/ada/demo/key.json from acme-gw on build7.acme.example:8443 or 10.1.2.3";
         let shared = share.text(text);
         for secret in ["org-9Jk2", "acme", "req_011", "ops@", "ada", "build7", "10.1.2.3"] {
             assert!(!shared.contains(secret), "{secret} is left in {shared}");
