@@ -161,6 +161,8 @@ pub struct LogicalRequest {
     pub retries: Count,
     /// Fallbacks among them.
     pub fallbacks: u64,
+    /// Who is asked, as far as its log goes; what was asked first is told by the first attempt.
+    pub candidate: Arc<Candidate>,
     /// Visible attempts in order.
     pub attempts: Vec<Attempt>,
     /// Whether its log has a record for each attempt.

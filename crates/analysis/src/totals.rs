@@ -548,7 +548,7 @@ mod pairs {
 mod tests {
     use std::collections::BTreeMap;
 
-    use retryscope_events::{Event, ModelRequest, ModelResponse, ModelRetry};
+    use retryscope_events::{Candidate, Event, ModelRequest, ModelResponse, ModelRetry};
     use retryscope_record::{Item, Origin, Place, SourceId, View};
 
     use super::*;
@@ -567,8 +567,7 @@ mod tests {
         }
         events.push(Event::new("r", at(from + 9), ModelResponse::new().request_id(request)));
         for event in events {
-            let origin = Origin { source: SourceId(0), place: Place::Line(1) };
-            engine.apply(View::EVENTS, origin, &Item::Event(Box::new(event.agent("demo")), None));
+            say(engine, event);
         }
     }
 
@@ -581,6 +580,35 @@ mod tests {
 
     fn sum(totals: &Totals, metric: Metric) -> u64 {
         totals.counters_of(metric).map(|(_, n)| n).sum()
+    }
+
+    fn say(engine: &mut Engine, event: Event) {
+        let origin = Origin { source: SourceId(0), place: Place::Line(1) };
+        engine.apply(View::EVENTS, origin, &Item::Event(Box::new(event.agent("demo")), None));
+    }
+
+    #[test]
+    fn a_request_counts_for_its_provider_before_anything_answers() {
+        let (mut engine, mut totals) = (Engine::new(), Totals::default());
+        let asked = ModelRequest::new().request_id("q").candidate(Candidate::new("acme", "m"));
+        say(&mut engine, Event::new("r", at(0), asked));
+        count(&engine, &mut totals);
+        let answered =
+            ModelResponse::new().request_id("q").candidate(Candidate::new("acme", "m")).attempts(3_u64);
+        say(&mut engine, Event::new("r", at(5), answered));
+        count(&engine, &mut totals);
+        let by_provider = |metric, provider| {
+            let of = |labels: &&Labels| labels.get("provider") == Some(provider);
+            totals.counters_of(metric).filter(|(labels, _)| of(labels)).map(|(_, n)| n).sum::<u64>()
+        };
+        for (metric, n) in [(Metric::LogicalRequests, 1), (Metric::UpstreamRequests, 3), (Metric::Retries, 2)]
+        {
+            assert_eq!(by_provider(metric, "acme"), n, "{metric:?}");
+            assert_eq!(by_provider(metric, "unknown"), 0, "{metric:?}");
+        }
+        assert_eq!(totals.revisions(), 0);
+        let outcomes = totals.counters_of(Metric::RequestOutcomes).find(|(_, n)| *n > 0);
+        assert_eq!(outcomes.and_then(|(labels, _)| labels.get("outcome")), Some("ok_after_retry"));
     }
 
     #[test]

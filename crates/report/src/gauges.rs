@@ -46,7 +46,7 @@ impl RunGauges {
         });
         let mut providers: Vec<(Arc<str>, OfProvider)> = Vec::new();
         for attempt in run.turns.iter().flat_map(|t| &t.requests).flat_map(|r| &r.attempts) {
-            let name = aliases.provider(run, Some(attempt));
+            let name = aliases.provider(run, Some(&attempt.candidate));
             let place = providers.iter().position(|(known, _)| **known == *name).unwrap_or_else(|| {
                 providers.reserve_exact(1);
                 providers.push((name.into(), OfProvider { hidden: (0, Some(0)), resets: None }));

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use chrono::{DateTime, Utc};
 use proptest::prelude::*;
 use retryscope_adapters::{Reading, recognize};
-use retryscope_analysis::{AsOf, Bound, Counts, Engine, Run};
+use retryscope_analysis::{AsOf, Bound, Counts, Engine, Labels, LogicalRequest, Metric, Run, Totals};
 use retryscope_record::{GapKind, Item, Origin, Place, RunKey, Sink, SourceId, View};
 use retryscope_scan::{Scan, feed};
 use retryscope_tail::LineReader;
@@ -145,6 +145,38 @@ fn each_line_of_our_own_logs_may_be_broken() {
         }
     }
     assert!(looked_at > 1000, "only {looked_at} lines");
+}
+
+/// What the counters say of a run is what is said of it elsewhere.
+#[test]
+fn counters_of_a_run_add_up_to_its_counts() {
+    let mut looked_at = 0;
+    for case in retryscope_testkit::cases() {
+        for run in Scan::of_roots(&[case.folder.join("logs")]).runs(now()) {
+            let totals = Totals::of([&run], now());
+            let sum = |metric, kind: Option<&str>| -> u64 {
+                let of_kind = |labels: &Labels| kind.is_none_or(|kind| labels.get("kind") == Some(kind));
+                totals.counters_of(metric).filter(|(labels, _)| of_kind(labels)).map(|(_, n)| n).sum()
+            };
+            let told = |count: fn(&LogicalRequest) -> u64| -> u64 {
+                run.turns.iter().flat_map(|turn| &turn.requests).map(count).sum()
+            };
+            let pairs = [
+                ("upstream", sum(Metric::UpstreamRequests, None), told(|r| r.upstream.bound.min)),
+                ("retries", sum(Metric::Retries, None), told(|r| r.retries.bound.min)),
+                (
+                    "sent as retries",
+                    sum(Metric::UpstreamRequests, Some("retry")),
+                    told(|r| r.retries.bound.min),
+                ),
+            ];
+            for (what, counted, said) in pairs {
+                assert_eq!(counted, said, "{what} of {} in {}", run.key.id, case.folder.display());
+            }
+            looked_at += 1;
+        }
+    }
+    assert!(looked_at > 100, "only {looked_at} runs");
 }
 
 proptest! {

@@ -89,6 +89,7 @@ pub(super) fn requests_of(group: &Joined<'_>, joined: &Counts) -> Vec<LogicalReq
                 upstream: counts.upstream_requests,
                 retries: counts.retries,
                 fallbacks: request.fallbacks(),
+                candidate: request.candidate.clone(),
                 attempts,
                 shows_attempts: request.visibility.attempts == Shown::All,
                 usage: request.usage.clone(),
@@ -161,9 +162,10 @@ fn may_be_one(a: &Failure, b: &Failure) -> bool {
 }
 
 fn outcome_of(request: &RequestView, attempts: &[Attempt]) -> RequestOutcome {
-    let repeated = attempts.len() > 1 || attempts.iter().any(|a| a.sends.min > 1);
+    let sends = attempts.iter().map(|a| a.sends).chain(request.extra).fold(Bound::ZERO, Bound::plus);
+    let repeated = sends.min > 1 || attempts.len() > 1;
     let fell_back = attempts.iter().any(|a| a.kind == AttemptKind::Fallback);
-    let sure = request.visibility.attempts == Shown::All && attempts.iter().all(|a| a.sends.is_exact());
+    let sure = request.visibility.attempts == Shown::All && sends.is_exact();
     match request.end {
         Some(RequestEnd::Answered) if fell_back => RequestOutcome::OkAfterFallback,
         Some(RequestEnd::Answered) if repeated => RequestOutcome::OkAfterRetry,

@@ -7,11 +7,12 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Arc;
 
+use retryscope_events::Candidate;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::labels::{Aliases, Pairs, Seen};
 use super::{Metric, Series};
-use crate::run::{Attempt, Run};
+use crate::run::Run;
 
 /// Number of an agent, provider and model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -160,7 +161,7 @@ pub(super) struct Bases<'a> {
     run: &'a Run,
     aliases: &'a Aliases,
     /// Candidates that were named already; `None` for an attempt that is not known.
-    named: Vec<(Option<&'a Arc<retryscope_events::Candidate>>, Base)>,
+    named: Vec<(Option<&'a Arc<Candidate>>, Base)>,
 }
 
 impl<'a> Bases<'a> {
@@ -173,9 +174,8 @@ impl<'a> Bases<'a> {
         self.names
     }
 
-    /// Returns the number of an attempt's names; of the run's own where there is none.
-    pub(super) fn of(&mut self, attempt: Option<&'a Attempt>) -> Base {
-        let candidate = attempt.map(|attempt| &attempt.candidate);
+    /// Returns the number of a candidate's names; of the run's own where there is none.
+    pub(super) fn of(&mut self, candidate: Option<&'a Arc<Candidate>>) -> Base {
         let same = |known: Option<&Arc<_>>| match (known, candidate) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
             (None, None) => true,
@@ -184,9 +184,10 @@ impl<'a> Bases<'a> {
         if let Some((_, base)) = self.named.iter().find(|(known, _)| same(*known)) {
             return *base;
         }
-        let model = attempt.and_then(|a| a.candidate.model.as_deref());
+        let model = candidate.and_then(|candidate| candidate.model.as_deref());
         let model = model.or(self.run.facts.model.as_deref()).unwrap_or("unknown");
-        let base = self.names.of([&self.run.key.agent, self.aliases.provider(self.run, attempt), model]);
+        let provider = self.aliases.provider(self.run, candidate.map(|candidate| &**candidate));
+        let base = self.names.of([&self.run.key.agent, provider, model]);
         if self.named.len() < 16 {
             self.named.push((candidate, base));
         }

@@ -5,11 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use retryscope_events::Candidate;
 use retryscope_taxonomy::{Class, Reason};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Metric, Series};
-use crate::run::{Attempt, Run};
+use crate::run::Run;
 
 /// Label names and values, as a sample has them.
 pub(super) type Pairs = Vec<(&'static str, Arc<str>)>;
@@ -94,9 +95,8 @@ impl Aliases {
         Self(table.into_iter().map(|(from, to)| (from.clone(), Arc::from(to.as_str()))).collect())
     }
 
-    /// Returns the provider of an attempt under its usual name; `unknown` where nothing names it.
-    pub fn provider<'a>(&'a self, run: &'a Run, attempt: Option<&'a Attempt>) -> &'a str {
-        let candidate = attempt.map(|a| &*a.candidate);
+    /// Returns the provider of a candidate under its usual name; `unknown` where nothing names it.
+    pub fn provider<'a>(&'a self, run: &'a Run, candidate: Option<&'a Candidate>) -> &'a str {
         let named = candidate.and_then(|c| c.provider.as_deref()).or(run.facts.provider.as_deref());
         if !self.0.is_empty() {
             let host = candidate.and_then(|c| c.endpoint.as_deref()).map(host);

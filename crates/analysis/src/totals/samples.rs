@@ -30,6 +30,9 @@ pub(super) fn samples<'a>(run: &'a Run, bases: Bases<'a>, take: impl FnMut(&Name
     }
 }
 
+/// Class and reason of a failure that no log tells anything of.
+const UNTOLD: (&str, &str) = ("unknown", "no_detail");
+
 /// Names what is told of one run.
 struct Told<'a, F> {
     bases: Bases<'a>,
@@ -38,7 +41,7 @@ struct Told<'a, F> {
 
 impl<'a, F: FnMut(&Names, Key, Sample)> Told<'a, F> {
     fn base(&mut self, attempt: Option<&'a Attempt>) -> Base {
-        self.bases.of(attempt)
+        self.bases.of(attempt.map(|attempt| &attempt.candidate))
     }
 
     fn add(&mut self, key: Key, at: Option<DateTime<Utc>>, n: u64) {
@@ -68,7 +71,7 @@ impl<'a, F: FnMut(&Names, Key, Sample)> Told<'a, F> {
             _ => "partial",
         };
         let source = request.source.as_str();
-        let of_first = self.base(first);
+        let of_first = self.bases.of(Some(first.map_or(&request.candidate, |first| &first.candidate)));
         self.add(Key::new(Metric::LogicalRequests, of_first).words(&[source, visibility]), started, 1);
         let upstream = |told: &mut Self, base: Base, kind: AttemptKind, at: Option<DateTime<Utc>>, n: u64| {
             if n > 0 {
@@ -89,14 +92,16 @@ impl<'a, F: FnMut(&Names, Key, Sample)> Told<'a, F> {
             upstream(self, base, AttemptKind::Retry, at, sends.saturating_sub(1));
             self.of_attempt(base, attempt, at);
         }
-        // What is known to have been sent beyond the visible attempts.
-        let missing = request.upstream.bound.min.saturating_sub(counted);
-        let kind = if counted == 0 { AttemptKind::Original } else { AttemptKind::Retry };
-        upstream(self, of_first, kind, started, missing);
+        // What is known to have been sent beyond the visible attempts: the first send if none is visible, then retries.
+        let hidden = request.upstream.bound.min.saturating_sub(counted);
+        let original = hidden.min(u64::from(counted == 0));
+        upstream(self, of_first, AttemptKind::Original, started, original);
+        upstream(self, of_first, AttemptKind::Retry, started, hidden - original);
+        self.retries_for(of_first, "unknown", UNTOLD, hidden - original, started);
         self.retries(request);
         if request.outcome != RequestOutcome::Open {
             let ended = request.attempts.last().and_then(|a| a.ended_at.or(a.started_at)).or(turn.ended_at);
-            let of_last = self.base(request.attempts.last());
+            let of_last = request.attempts.last().map_or(of_first, |last| self.base(Some(last)));
             self.add(Key::new(Metric::RequestOutcomes, of_last).words(&[request.outcome.as_str()]), ended, 1);
             self.add(Key::new(Metric::AttemptsPerRequest, of_first), ended, request.upstream.bound.min);
         }
@@ -107,17 +112,13 @@ impl<'a, F: FnMut(&Names, Key, Sample)> Told<'a, F> {
         for (index, attempt) in request.attempts.iter().enumerate() {
             let next = request.attempts.get(index + 1);
             let hidden = attempt.sends.min.saturating_sub(1);
-            let (class, reason) = class_of(attempt);
+            let because = class_of(attempt);
             let base = self.base(Some(attempt));
-            let mut retry = |layer: &'static str, n: u64, at: Option<DateTime<Utc>>| {
-                if n > 0 {
-                    self.add(Key::new(Metric::Retries, base).words(&[layer, class, reason]), at, n);
-                }
-            };
-            retry("unknown", hidden, attempt.started_at.or(attempt.ended_at));
+            self.retries_for(base, "unknown", because, hidden, attempt.started_at.or(attempt.ended_at));
             if let Some(next) = next.filter(|next| next.kind == AttemptKind::Retry) {
                 let layer = attempt.layer.or(next.layer).map_or("unknown", |layer| layer.as_str());
-                retry(layer, next.sends.min.min(1), next.started_at.or(attempt.ended_at));
+                let at = next.started_at.or(attempt.ended_at);
+                self.retries_for(base, layer, because, next.sends.min.min(1), at);
             }
             // A plan that no attempt followed may have been cut short.
             let planned = attempt.delay_ms.filter(|_| next.is_some());
@@ -141,9 +142,23 @@ impl<'a, F: FnMut(&Names, Key, Sample)> Told<'a, F> {
                 } else {
                     "endpoint"
                 };
-                let key = Key::new(Metric::Fallbacks, base).to(to).words(&[kind, reason]);
+                let key = Key::new(Metric::Fallbacks, base).to(to).words(&[kind, because.1]);
                 self.add(key, next.started_at, 1);
             }
+        }
+    }
+
+    /// Adds retries of one layer, after a failure of this class and reason.
+    fn retries_for(
+        &mut self,
+        base: Base,
+        layer: &'static str,
+        (class, reason): (&'static str, &'static str),
+        n: u64,
+        at: Option<DateTime<Utc>>,
+    ) {
+        if n > 0 {
+            self.add(Key::new(Metric::Retries, base).words(&[layer, class, reason]), at, n);
         }
     }
 
@@ -180,6 +195,6 @@ fn verdict(attempt: &Attempt, next: Option<&Attempt>) -> Option<&'static str> {
 fn class_of(attempt: &Attempt) -> (&'static str, &'static str) {
     match &attempt.failure {
         Some(failure) => (failure.class.as_str(), failure.reason.as_str()),
-        None => ("unknown", "no_detail"),
+        None => UNTOLD,
     }
 }
