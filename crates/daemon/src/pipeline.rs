@@ -103,10 +103,7 @@ impl Pipeline {
             // Many changes in a row are looked at together.
             if let Some(pause) = earliest.checked_duration_since(Instant::now()) {
                 std::thread::sleep(pause);
-                let more = self.shared.wait(Duration::ZERO);
-                woken.changed.extend(more.changed);
-                woken.everything |= more.everything;
-                woken.reload |= more.reload;
+                woken.and(self.shared.wait(Duration::ZERO));
             }
             let began = Instant::now();
             if woken.reload {
@@ -115,7 +112,7 @@ impl Pipeline {
             if watch.roots(self.follower_roots().iter().map(PathBuf::as_path)) {
                 woken.everything = true;
             }
-            self.look(&woken);
+            self.look(woken);
             self.keep_house();
             earliest = Instant::now() + (began.elapsed() * CHECK_SHARE).min(Duration::from_millis(100));
             self.sources.watchdog.beat();
@@ -141,8 +138,11 @@ impl Pipeline {
     }
 
     /// Looks at what is due; returns how many lines were new.
-    fn look(&mut self, woken: &Woken) -> u64 {
+    fn look(&mut self, woken: Woken) -> u64 {
         let now = Instant::now();
+        for (path, file) in woken.opened {
+            self.follower.hold(path, file);
+        }
         if woken.everything || now >= self.next_scan {
             return self.scan();
         }

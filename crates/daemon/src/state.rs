@@ -3,7 +3,8 @@
 //! Not for: reading (the pipeline) or laying out answers (see `answers`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
@@ -14,9 +15,13 @@ use retryscope_record::{RunKey, SourceId};
 use retryscope_report::gauges::RunGauges;
 
 use crate::config::Config;
+use crate::sources::may_matter;
 
 /// Paths that are noted between two looks; beyond, everything is looked at.
 const CHANGED_LIMIT: usize = 4_096;
+
+/// New files that are opened between two looks.
+const OPENED_LIMIT: usize = 512;
 
 /// Numbers about the daemon itself that go on after a restart.
 #[derive(Debug, Default, Clone, serde::Serialize, serde::Deserialize)]
@@ -67,6 +72,8 @@ pub(crate) struct Woken {
     due: bool,
     /// Paths that something was said to have happened to.
     pub(crate) changed: BTreeSet<PathBuf>,
+    /// New files, opened at once: some are deleted before anybody looks.
+    pub(crate) opened: Vec<(PathBuf, File)>,
     /// More happened than could be noted.
     pub(crate) everything: bool,
     /// The configuration is to be read again.
@@ -162,6 +169,26 @@ impl Woken {
         } else {
             self.everything = true;
         }
+    }
+
+    /// Opens a new file.
+    pub(crate) fn open(&mut self, path: &Path) {
+        // Opening anything but a regular file may wait for ever.
+        if self.opened.len() < OPENED_LIMIT
+            && may_matter(path)
+            && fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file())
+            && let Ok(file) = File::open(path)
+        {
+            self.opened.push((path.to_path_buf(), file));
+        }
+    }
+
+    /// Takes what was noted since.
+    pub(crate) fn and(&mut self, later: Woken) {
+        self.changed.extend(later.changed);
+        self.opened.extend(later.opened);
+        self.everything |= later.everything;
+        self.reload |= later.reload;
     }
 }
 

@@ -64,7 +64,14 @@ fn watcher(shared: Arc<Shared>) -> Option<RecommendedWatcher> {
         Ok(event) if event.need_rescan() => shared.wake(|woken| woken.everything = true),
         // Our own reading opens files too.
         Ok(event) if is_change(event.kind) => {
-            shared.wake(|woken| event.paths.into_iter().for_each(|path| woken.note(path)));
+            shared.wake(|woken| {
+                for path in event.paths {
+                    if event.kind.is_create() {
+                        woken.open(&path);
+                    }
+                    woken.note(path);
+                }
+            });
         }
         Ok(_) => {}
         Err(_) => shared.wake(|woken| woken.everything = true),

@@ -6,23 +6,27 @@
 //!
 //! - A renamed file keeps its place (inode), so it is read on under its new name; a file that was deleted while open is
 //!   read to its end before its handle goes.
+//! - A file that was deleted before any look saw it is read through the handle that the caller opened when it heard of it
+//!   ([`Follower::hold`]).
 //! - A file that is cut (copytruncate) is read from its start again. If a copy of what was read lies below the roots, its
 //!   rest is read first, and nothing is lost; else the possible loss is reported.
 //! - A file that holds nothing but the beginning of another one is a copy, or becomes one: it waits until it has more.
 //! - A file that begins otherwise than it did, or another file in its place, has been rewritten: see [`Listener::replaced`].
 
 mod changed;
+mod held;
 mod listener;
 mod new;
 mod state;
 mod take;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::{self, File};
+use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use self::held::Held;
 pub use self::listener::{Happening, Interest, Listener};
 pub use self::state::FileState;
 use self::state::{Tracked, place, stamp};
@@ -63,6 +67,8 @@ pub struct Follower {
     handles: usize,
     /// Files that hold nothing of their own, by place on disk.
     waiting: BTreeMap<(u64, u64), Waiting>,
+    /// New files that no look has seen yet.
+    held: Vec<Held>,
     enter: fn(&Path) -> bool,
     maybe: fn(&Path) -> bool,
 }
@@ -70,8 +76,8 @@ pub struct Follower {
 impl Follower {
     /// Returns a follower. `enter` says whether a folder is looked into, `maybe` whether a file is worth opening.
     pub fn new(roots: Vec<PathBuf>, enter: fn(&Path) -> bool, maybe: fn(&Path) -> bool) -> Self {
-        let (files, waiting) = (BTreeMap::new(), BTreeMap::new());
-        Self { roots, files, next_id: 0, handles: HANDLES, waiting, enter, maybe }
+        let (files, waiting, held) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        Self { roots, files, next_id: 0, handles: HANDLES, waiting, held, enter, maybe }
     }
 
     /// Goes on where an earlier follower stopped.
@@ -152,14 +158,15 @@ impl Follower {
                 }
                 Ok(metadata) => match by_path.get(&*path).and_then(|id| self.files.get(id)) {
                     Some(tracked) if tracked.state.identity.is_at(&metadata) => {
+                        let file = Found { path, metadata };
                         let is_cut = tracked.state.interest == Interest::Lines
-                            && tracked.state.seen != stamp(&path, &metadata, Interest::Lines)
-                            && File::open(&path).is_ok_and(|file| tracked.is_cut(metadata.len(), &file));
+                            && tracked.state.seen != stamp(&file.path, &file.metadata, Interest::Lines)
+                            && file.open().is_ok_and(|open| tracked.is_cut(file.metadata.len(), &open));
                         if is_cut {
                             // A copy of what was cut may lie anywhere.
                             return self.scan(listener);
                         }
-                        files.push(Found { path, metadata });
+                        files.push(file);
                     }
                     _ => folders.extend(path.parent().map(Path::to_path_buf)),
                 },
@@ -239,6 +246,7 @@ impl Follower {
         self.adopt(&mut look.unknown, listener);
         // What is gone from its path is read to its end before anything that follows it.
         lines += self.drain_missing(&look.unknown, listener);
+        lines += self.deleted_unseen(listener);
         lines += self.new_files(look.unknown, listener);
         self.close_idle();
         lines
@@ -251,8 +259,7 @@ impl Follower {
         let tracked = ids.iter().filter_map(|id| self.files.get(id));
         let tracked = tracked.into_iter().find(|t| t.state.identity.is_at(&file.metadata))?;
         let same_name = tracked.state.path == file.path;
-        let begins =
-            || File::open(&file.path).is_ok_and(|f| tracked.state.identity.still_begins(&f).unwrap_or(false));
+        let begins = || file.open().is_ok_and(|f| tracked.state.identity.still_begins(&f).unwrap_or(false));
         (same_name || tracked.state.identity.born.is_some() || tracked.reader.is_some() || begins())
             .then_some(tracked.state.id)
     }

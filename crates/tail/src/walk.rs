@@ -5,7 +5,11 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
+#[cfg(unix)]
+use std::fs::File;
 use std::fs::{self, FileType, Metadata};
+#[cfg(unix)]
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// A regular file.
@@ -15,6 +19,19 @@ pub struct Found {
     pub path: PathBuf,
     /// Its metadata, symbolic links followed.
     pub metadata: Metadata,
+}
+
+#[cfg(unix)]
+impl Found {
+    /// Opens the file that was found; [`ErrorKind::NotFound`] if its name is another file's by now, as after a rotation.
+    pub(crate) fn open(&self) -> io::Result<File> {
+        let file = File::open(&self.path)?;
+        if place(&self.path, &file.metadata()?) == place(&self.path, &self.metadata) {
+            Ok(file)
+        } else {
+            Err(ErrorKind::NotFound.into())
+        }
+    }
 }
 
 /// A place that could not be looked at.

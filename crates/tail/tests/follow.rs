@@ -128,6 +128,62 @@ fn a_deleted_file_is_read_to_its_end() {
 }
 
 #[test]
+fn a_file_that_no_look_has_seen_is_read_after_its_deletion() {
+    let mut place = Place::new();
+    let hold = |place: &mut Place, name: &str| {
+        let path = place.path(name);
+        let file = File::create(&path).unwrap();
+        drop(file);
+        place.follower.hold(path.clone(), File::open(&path).unwrap());
+    };
+    place.append("log", "1\n");
+    place.scan();
+    // Two generations come and go between two looks; the first is found under its name, too.
+    for (name, text) in [("log.new", "2\n"), ("log.newer", "3\n")] {
+        hold(&mut place, name);
+        place.append(name, text);
+        fs::rename(place.path(name), place.path("log")).unwrap();
+    }
+    place.scan();
+    place.scan();
+    assert_eq!(place.notes.texts(), ["1", "2", "3"]);
+
+    // A copy that is gone again, and a session that was replaced, say nothing of their own.
+    hold(&mut place, "copy");
+    place.append("copy", "3\n");
+    fs::remove_file(place.path("copy")).unwrap();
+    hold(&mut place, "a.session");
+    place.append("a.session", "begun\n");
+    fs::remove_file(place.path("a.session")).unwrap();
+    place.scan();
+    assert_eq!(place.notes.texts(), ["1", "2", "3"]);
+}
+
+#[test]
+fn a_file_that_moves_while_it_is_looked_at_is_neither_cut_nor_mixed_up() {
+    let mut place = Place::new();
+    let (log, moved) = (place.path("log"), place.path("log.1"));
+    place.append("log", "1\n");
+    place.scan();
+    for n in 0..300 {
+        place.append("log", &format!("a{n}\n"));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                fs::rename(&log, &moved).unwrap();
+                fs::write(&log, format!("b{n} is longer than what was there\n")).unwrap();
+            });
+            place.scan();
+        });
+    }
+    place.scan();
+    place.scan();
+    assert!(!place.notes.happened.iter().any(|h| matches!(h, Happening::Truncated { .. })));
+    let texts = place.notes.texts();
+    let once: std::collections::BTreeSet<&str> = texts.iter().copied().collect();
+    assert_eq!(texts.len(), once.len());
+}
+
+#[test]
 fn a_cut_file_with_its_copy_in_view_loses_nothing() {
     let mut place = Place::new();
     place.append("log", "1\n2\n");

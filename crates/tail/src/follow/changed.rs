@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use super::listener::{Happening, Interest, Listener};
@@ -11,6 +12,13 @@ use super::{Follower, MISSING_TIME};
 use crate::copies::holds_all_read;
 use crate::identity::Identity;
 use crate::walk::Found;
+
+/// Says that a file cannot be read; one that moved meanwhile is found at the next look.
+pub(super) fn unreadable(id: u32, error: &io::Error, listener: &mut dyn Listener) {
+    if error.kind() != ErrorKind::NotFound {
+        listener.happened(id, Happening::Unreadable { message: error.to_string() });
+    }
+}
 
 impl Follower {
     /// A file whose place on disk is known: grown, cut or rewritten.
@@ -29,10 +37,10 @@ impl Follower {
         {
             return 0;
         }
-        let handle = match File::open(&file.path) {
+        let handle = match file.open() {
             Ok(handle) => handle,
             Err(error) => {
-                listener.happened(id, Happening::Unreadable { message: error.to_string() });
+                unreadable(id, &error, listener);
                 return 0;
             }
         };
@@ -75,7 +83,7 @@ impl Follower {
             let copy = unknown.iter().position(|other| holds_all_read(&other.path, &tracked.state));
             let copy = copy.map(|index| unknown.swap_remove(index));
             if let Some(copy) = &copy {
-                lines += rest_of_copy(&tracked.state, &copy.path, listener);
+                lines += rest_of_copy(&tracked.state, copy, listener);
                 self.waiting.remove(&place(&copy.metadata));
                 self.ignore(copy);
             }
@@ -91,7 +99,7 @@ impl Follower {
 
     /// Notes a file that is not to be read.
     fn ignore(&mut self, file: &Found) {
-        if let Ok(handle) = File::open(&file.path)
+        if let Ok(handle) = file.open()
             && let Ok(identity) = Identity::of(&handle, &file.metadata)
         {
             let id = self.fresh_id();
@@ -111,7 +119,8 @@ impl Follower {
             let Some(tracked) = self.files.get_mut(&id) else { continue };
             let taken_over = taken.contains(tracked.state.path.as_path());
             lines += take(tracked, false, listener);
-            if tracked.reader.is_none() || !tracked.is_active(MISSING_TIME) {
+            // Without a handle too: it may be found again under the name that it got while its folder was being listed.
+            if !tracked.is_active(MISSING_TIME) {
                 // What is left is a last line without an end.
                 lines += take(tracked, true, listener);
                 if taken_over {

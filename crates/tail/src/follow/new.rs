@@ -1,15 +1,30 @@
 //! Files that no source is known for: the rest of one that is gone, a copy, or something new.
 
 use std::fs::File;
+use std::io;
+use std::path::Path;
 use std::time::Instant;
 
 use super::Follower;
+use super::changed::unreadable;
 use super::listener::{Deaf, HEAD, Happening, Interest, Listener};
 use super::state::{FileState, Tracked, place, stamp};
 use super::take::{resume, take};
 use crate::copies::{Heads, Relation, Waiting, compare, holds_all_read};
 use crate::identity::{Identity, read_span};
 use crate::walk::Found;
+
+/// What must be read of a new file before anything is decided about it.
+pub(super) struct Beginning {
+    pub(super) identity: Identity,
+    pub(super) head: Vec<u8>,
+}
+
+impl Beginning {
+    pub(super) fn of(found: &Found, file: &File) -> io::Result<Self> {
+        Ok(Self { identity: Identity::of(file, &found.metadata)?, head: read_span(file, 0, HEAD)? })
+    }
+}
 
 impl Follower {
     /// A new file that begins with all that was read of one that is gone continues it: it was moved between file systems,
@@ -26,7 +41,7 @@ impl Follower {
             return;
         }
         unknown.retain(|file| {
-            let Ok(handle) = File::open(&file.path) else { return true };
+            let Ok(handle) = file.open() else { return true };
             let candidates = heads.alike(&handle);
             let source = candidates.into_iter().find(|id| {
                 self.files.get(id).is_some_and(|t| t.missing && holds_all_read(&file.path, &t.state))
@@ -53,10 +68,7 @@ impl Follower {
         if unknown.is_empty() {
             return 0;
         }
-        let mut heads = Heads::default();
-        for tracked in self.files.values().filter(|t| t.state.interest == Interest::Lines) {
-            heads.insert(&tracked.state.identity, tracked.state.id);
-        }
+        let mut heads = self.heads();
         let mut lines = 0;
         for file in unknown {
             let next = self.next_id;
@@ -66,6 +78,20 @@ impl Follower {
             }
         }
         lines
+    }
+
+    /// Returns the followed logs by how they begin.
+    pub(super) fn heads(&self) -> Heads {
+        let mut heads = Heads::default();
+        for tracked in self.files.values().filter(|t| t.state.interest == Interest::Lines) {
+            heads.insert(&tracked.state.identity, tracked.state.id);
+        }
+        heads
+    }
+
+    /// Returns the source that stands at a path, as far as is known.
+    pub(super) fn at_path(&self, path: &Path) -> Option<u32> {
+        self.files.values().find(|t| t.state.path == path).map(|t| t.state.id)
     }
 
     /// A file that holds only what another one begins with is its copy, or becomes one, or is the beginning of something
@@ -80,37 +106,41 @@ impl Follower {
             return true;
         }
         self.waiting.remove(&place);
-        let original = heads.alike(handle).into_iter().find(|id| {
-            let Some(tracked) = self.files.get(id).filter(|t| !t.missing && t.state.offset > 0) else {
-                return false;
-            };
-            let Ok(original) = File::open(&tracked.state.path) else { return false };
-            let Ok(metadata) = original.metadata() else { return false };
-            // A cut that has not been looked at yet is looked at first.
-            metadata.len() < tracked.state.offset
-                || compare(handle, file.metadata.len(), &original, metadata.len()) == Relation::IsBeginning
-        });
+        let original = self.original_of(file, handle, heads);
         if let Some(original) = original {
             self.waiting.insert(place, Waiting { original, seen: now });
         }
         original.is_some()
     }
 
+    /// Returns the source that begins with all that a file holds.
+    pub(super) fn original_of(&self, file: &Found, handle: &File, heads: &Heads) -> Option<u32> {
+        heads.alike(handle).into_iter().find(|id| {
+            let Some(tracked) = self.files.get(id).filter(|t| !t.missing && t.state.offset > 0) else {
+                return false;
+            };
+            let Ok(original) = File::open(&tracked.state.path) else { return false };
+            let Ok(metadata) = original.metadata() else { return false };
+            // A move or a cut that has not been looked at yet is looked at first.
+            !tracked.state.identity.is_at(&metadata)
+                || metadata.len() < tracked.state.offset
+                || compare(handle, file.metadata.len(), &original, metadata.len()) == Relation::IsBeginning
+        })
+    }
+
     fn new_file(&mut self, file: &Found, heads: &Heads, listener: &mut dyn Listener) -> u64 {
-        let opened = File::open(&file.path).and_then(|handle| {
-            Ok((Identity::of(&handle, &file.metadata)?, read_span(&handle, 0, HEAD)?, handle))
-        });
-        let (identity, head, handle) = match opened {
+        let opened = file.open().and_then(|handle| Ok((Beginning::of(file, &handle)?, handle)));
+        let (Beginning { identity, head }, handle) = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                listener.happened(self.next_id, Happening::Unreadable { message: error.to_string() });
+                unreadable(self.next_id, &error, listener);
                 return 0;
             }
         };
         if self.waits(file, &handle, heads) {
             return 0;
         }
-        let before = self.files.values().find(|t| t.state.path == file.path).map(|t| t.state.id);
+        let before = self.at_path(&file.path);
         if let Some(before) = before
             && listener.replaced(before)
         {

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
-use std::path::Path;
 use std::time::Instant;
 
 use super::listener::{Happening, Listener};
@@ -10,6 +9,7 @@ use super::state::{FileState, Tracked};
 use crate::copies::add_line;
 use crate::identity::Tail;
 use crate::lines::LineReader;
+use crate::walk::Found;
 
 /// Hands over the complete lines that can be read now; with `last`, also one without an end.
 pub(super) fn take(tracked: &mut Tracked, last: bool, listener: &mut dyn Listener) -> u64 {
@@ -57,8 +57,8 @@ pub(super) fn resume(mut handle: File, state: &FileState) -> Option<LineReader<F
     Some(LineReader::resume(handle, state.offset, state.lines))
 }
 
-pub(super) fn rest_of_copy(state: &FileState, path: &Path, listener: &mut dyn Listener) -> u64 {
-    let Some(mut reader) = File::open(path).ok().and_then(|copy| resume(copy, state)) else { return 0 };
+pub(super) fn rest_of_copy(state: &FileState, copy: &Found, listener: &mut dyn Listener) -> u64 {
+    let Some(mut reader) = copy.open().ok().and_then(|copy| resume(copy, state)) else { return 0 };
     let mut lines = 0;
     while let Ok(Some(line)) = reader.next_line() {
         listener.line(state.id, line);
