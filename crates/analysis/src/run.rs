@@ -168,7 +168,7 @@ pub struct LogicalRequest {
     /// Whether its log has a record for each attempt.
     pub shows_attempts: bool,
     /// Tokens of the answer.
-    pub usage: Option<Usage>,
+    pub usage: Option<Box<Usage>>,
     /// The model that was asked for, when another one answered.
     pub requested_model: Option<String>,
     /// The provider's word for why the answer ended; `None` without an answer, or where the log does not say.
@@ -290,7 +290,7 @@ pub struct Attempt {
     pub origin: Origin,
     /// Tokens it used, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub usage: Option<Usage>,
+    pub usage: Option<Box<Usage>>,
     /// What the record of this attempt says of its stream and of where its error came from.
     #[serde(default)]
     pub told: Told,

@@ -64,6 +64,8 @@ macro_rules! bodies {
             }
 
             impl crate::flat::Fields for $name {
+                const TYPE: &'static str = $wire;
+
                 fn set(&mut self, name: &str, value: crate::flat::Raw<'_>) -> Option<()> {
                     use crate::flat::{FromRaw, put};
                     match name {

@@ -22,32 +22,38 @@ use crate::values::{
 };
 
 pub(crate) use scanner::Raw;
-use scanner::{MOST, Scanner};
+use scanner::Scanner;
 
 /// Reads a line of model traffic; `None` for one that needs the long way.
-pub(crate) fn read(line: &[u8]) -> Option<Event> {
-    let mut members = [("", Raw::Flag(false)); MOST];
-    let count = Scanner::new(std::str::from_utf8(line).ok()?).members(&mut members)?;
-    let members = &members[..count];
-    let kind = members.iter().find(|(name, _)| *name == "type").and_then(|(_, value)| value.text())?;
-    match kind {
-        "model.request" => event(members, ModelRequest::default(), |body| Some(&mut body.candidate)),
-        "model.attempt" => event(members, ModelAttempt::default(), |body| Some(&mut body.candidate)),
-        "model.retry" => event(members, ModelRetry::default(), |body| Some(&mut body.candidate)),
-        "model.fallback" => event(members, ModelFallback::default(), |_| None),
-        "model.response" => event(members, ModelResponse::default(), |body| Some(&mut body.candidate)),
-        "model.failed" => event(members, ModelFailed::default(), |body| Some(&mut body.candidate)),
+pub(crate) fn read(line: &[u8]) -> Option<Box<Event>> {
+    let text = std::str::from_utf8(line).ok()?;
+    match likely_type(text)? {
+        "model.request" => event(text, ModelRequest::default(), |body| Some(&mut body.candidate)),
+        "model.attempt" => event(text, ModelAttempt::default(), |body| Some(&mut body.candidate)),
+        "model.retry" => event(text, ModelRetry::default(), |body| Some(&mut body.candidate)),
+        "model.fallback" => event(text, ModelFallback::default(), |_| None),
+        "model.response" => event(text, ModelResponse::default(), |body| Some(&mut body.candidate)),
+        "model.failed" => event(text, ModelFailed::default(), |body| Some(&mut body.candidate)),
         _ => None,
     }
 }
 
+/// Returns what stands behind the first `"type"`, wherever that is: whether it is the object's own is seen when its members
+/// are read.
+fn likely_type(text: &str) -> Option<&str> {
+    const NAME: &[u8] = b"\"type\"";
+    let behind = text.as_bytes().windows(NAME.len()).position(|at| at == NAME)? + NAME.len();
+    let value = text.get(behind..)?.trim_ascii_start().strip_prefix(':')?.trim_ascii_start();
+    value.strip_prefix('"')?.split('"').next()
+}
+
 /// Builds the event. `candidate` tells where parts of a candidate go that stand flat beside the other fields.
 fn event<B: Fields + Into<Body>>(
-    members: &[(&str, Raw<'_>)],
+    text: &str,
     mut body: B,
     candidate: fn(&mut B) -> Option<&mut Option<Candidate>>,
-) -> Option<Event> {
-    let mut event = Event {
+) -> Option<Box<Event>> {
+    let mut event = Box::new(Event {
         ts: None,
         run_id: String::new(),
         event_id: None,
@@ -68,40 +74,42 @@ fn event<B: Fields + Into<Body>>(
         parent_span_id: None,
         body: Body::Other { kind: String::new() },
         extra: Map::new(),
-    };
+    });
     let (mut typed, mut version) = (None, None);
-    for (name, value) in members {
-        let value = *value;
-        match *name {
-            "type" => put(&mut typed, value.text()?)?,
-            "v" => put(&mut version, value.whole().filter(|v| *v <= VERSION)?)?,
-            "ts" => put(&mut event.ts, value.time()?)?,
-            "run_id" if event.run_id.is_empty() => event.run_id = value.string()?,
-            "event_id" => put(&mut event.event_id, value.string()?)?,
-            "seq" => put(&mut event.seq, value.whole()?)?,
-            "writer" => put(&mut event.writer, value.string()?)?,
-            "turn" => put(&mut event.turn, value.string()?)?,
-            "step" => put(&mut event.step, value.whole()?)?,
-            "agent" => put(&mut event.agent, value.string()?)?,
-            "agent_version" => put(&mut event.agent_version, value.string()?)?,
-            "agent_id" => put(&mut event.agent_id, value.string()?)?,
-            "parent_run_id" => put(&mut event.parent_run_id, value.string()?)?,
-            "parent_call_id" => put(&mut event.parent_call_id, value.string()?)?,
-            "root_run_id" => put(&mut event.root_run_id, value.string()?)?,
-            "conversation_id" => put(&mut event.conversation_id, value.string()?)?,
-            "host" => put(&mut event.host, value.string()?)?,
-            "trace_id" => put(&mut event.trace_id, value.string()?)?,
-            "span_id" => put(&mut event.span_id, value.string()?)?,
-            "parent_span_id" => put(&mut event.parent_span_id, value.string()?)?,
-            // An error code of another program decides class and reason where they are not said.
-            "code" if value.string().is_some_and(|code| class_of_code(&code).is_some()) => return None,
-            "provider" | "model" | "endpoint" | "region" | "account" | "transport" | "alias" => {
-                part(candidate(&mut body)?, name, value)?;
+    Scanner::new(text).members(|name, value| {
+        match name {
+            "type" => put(&mut typed, value.text().filter(|kind| *kind == B::TYPE)?),
+            "v" => put(&mut version, value.whole().filter(|v| *v <= VERSION)?),
+            "ts" => put(&mut event.ts, value.time()?),
+            "run_id" if event.run_id.is_empty() => {
+                event.run_id = value.string()?;
+                Some(())
             }
-            name => body.set(name, value)?,
+            "event_id" => put(&mut event.event_id, value.string()?),
+            "seq" => put(&mut event.seq, value.whole()?),
+            "writer" => put(&mut event.writer, value.string()?),
+            "turn" => put(&mut event.turn, value.string()?),
+            "step" => put(&mut event.step, value.whole()?),
+            "agent" => put(&mut event.agent, value.string()?),
+            "agent_version" => put(&mut event.agent_version, value.string()?),
+            "agent_id" => put(&mut event.agent_id, value.string()?),
+            "parent_run_id" => put(&mut event.parent_run_id, value.string()?),
+            "parent_call_id" => put(&mut event.parent_call_id, value.string()?),
+            "root_run_id" => put(&mut event.root_run_id, value.string()?),
+            "conversation_id" => put(&mut event.conversation_id, value.string()?),
+            "host" => put(&mut event.host, value.string()?),
+            "trace_id" => put(&mut event.trace_id, value.string()?),
+            "span_id" => put(&mut event.span_id, value.string()?),
+            "parent_span_id" => put(&mut event.parent_span_id, value.string()?),
+            // An error code of another program decides class and reason where they are not said.
+            "code" if value.string().is_some_and(|code| class_of_code(&code).is_some()) => None,
+            "provider" | "model" | "endpoint" | "region" | "account" | "transport" | "alias" => {
+                part(candidate(&mut body)?, name, value)
+            }
+            name => body.set(name, value),
         }
-    }
-    if event.run_id.is_empty() {
+    })?;
+    if event.run_id.is_empty() || typed.is_none() {
         return None;
     }
     event.body = body.into();
@@ -115,6 +123,9 @@ pub(crate) fn put<T>(field: &mut Option<T>, value: T) -> Option<()> {
 
 /// The fields of one type; written with the bodies themselves.
 pub(crate) trait Fields {
+    /// The `type` on the wire.
+    const TYPE: &'static str;
+
     /// Sets one; `None` for what only the long way understands.
     fn set(&mut self, name: &str, value: Raw<'_>) -> Option<()>;
 }
@@ -244,7 +255,7 @@ mod tests {
     /// Both ways read the same; returns whether the short way did.
     fn agrees(line: &str) -> bool {
         let Some(event) = read(line.as_bytes()) else { return false };
-        assert_eq!(parse_any(line.as_bytes()).unwrap(), [event], "{line}");
+        assert_eq!(parse_any(line.as_bytes()).unwrap(), [*event], "{line}");
         true
     }
 
@@ -257,6 +268,7 @@ mod tests {
             r#"{"type":"model.failed","ts":"2026-11-01T10:00:00.1234567+02:00","run_id":"r","message":"a \"quoted\" \u00e9 text","reset_at":"2026-11-01T12:00:00Z","decision":"fail_fast"}"#,
             r#"{"type":"model.attempt","ts":"2026-11-01T10:00:00Z","run_id":"r","kind":"hedge","sent":false,"idle_ms":9,"outcome":"failed","code":"overloaded_error"}"#,
             r#"{"type":"model.fallback","ts":"2026-11-01T10:00:00Z","run_id":"r","from":{"model":"a"},"to":{"model":"b"},"kind":"model"}"#,
+            r#"{"message":"the \"type\": is","run_id":"r","type":"model.retry"}"#,
         ] {
             assert!(agrees(line), "{line}");
         }
@@ -271,6 +283,10 @@ mod tests {
             r#"{"type":"model.retry","run_id":"r","code":"RATE_LIMIT"}"#,
             r#"{"type":"model.retry","run_id":"r","attempt":1,"attempt":2}"#,
             r#"{"type":"model.retry","run_id":"r","attempt":null,"attempt":2}"#,
+            r#"{"type":"model.retry","run_id":"r","attempt":2,"attempt":null}"#,
+            r#"{"data":{"type":"model.retry"},"type":"model.retry","run_id":"r"}"#,
+            r#"{"decision":"type","type":"model.retry","run_id":"r"}"#,
+            r#"{"type":"model.retry","run_id":"r","type":"model.request"}"#,
             r#"{"type":"model.retry","run_id":"r","data":{"attempt":2}}"#,
             r#"{"type":"run.finished","run_id":"r","outcome":"failed"}"#,
             r#"{"v":2,"type":"model.retry","run_id":"r"}"#,

@@ -41,16 +41,16 @@ pub enum ReadError {
 /// Reads one line. A nested ledger entry (`attempts: [...]`) gives one event for each of its attempts.
 pub fn parse_line(line: &[u8]) -> Result<Vec<Event>, ReadError> {
     let mut events = Vec::new();
-    for_each_event(line, |event| events.push(event))?;
+    for_each_event(line, |event| events.push(*event))?;
     Ok(events)
 }
 
 /// Reads one line and hands over its events; see [`parse_line`].
-pub fn for_each_event(line: &[u8], take: impl FnMut(Event)) -> Result<(), ReadError> {
+pub fn for_each_event(line: &[u8], mut take: impl FnMut(Box<Event>)) -> Result<(), ReadError> {
     if let Some(event) = crate::flat::read(line) {
-        std::iter::once(event).for_each(take);
+        take(event);
     } else {
-        parse_any(line)?.into_iter().for_each(take);
+        parse_any(line)?.into_iter().map(Box::new).for_each(take);
     }
     Ok(())
 }

@@ -197,7 +197,7 @@ impl ViewOfRun {
             attempt.ended_at = attempt.ended_at.or(event.ts);
         }
         attempt.output_started = body.output_started.or(attempt.output_started);
-        attempt.usage = body.usage.clone().or(attempt.usage.take());
+        attempt.usage = body.usage.clone().map(Box::new).or(attempt.usage.take());
         attempt.told = Told {
             error_source: body.error_source.or(attempt.told.error_source),
             terminal_event: body.terminal_event.clone().or(attempt.told.terminal_event.take()),
@@ -334,7 +334,7 @@ impl ViewOfRun {
         }
         if request.end == Some(RequestEnd::Answered) {
             // Said again, with more: one message on several lines, the last of which has the whole usage.
-            request.usage = body.usage.clone().or(request.usage.take());
+            request.usage = body.usage.clone().map(Box::new).or(request.usage.take());
             request.stop_reason = body.stop_reason.clone().or(request.stop_reason.take());
             return;
         }
@@ -353,7 +353,7 @@ impl ViewOfRun {
         if let (Some(told), false) = (body.attempts, request.explicit) {
             add_missing(request, told);
         }
-        request.usage = body.usage.clone().or(request.usage.take());
+        request.usage = body.usage.clone().map(Box::new).or(request.usage.take());
         request.requested_model = body.requested_model.clone().or(request.requested_model.take());
         request.stop_reason = body.stop_reason.clone().or(request.stop_reason.take());
         request.end = Some(RequestEnd::Answered);

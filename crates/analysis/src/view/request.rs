@@ -34,7 +34,7 @@ pub(crate) struct RequestView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) end: Option<RequestEnd>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) usage: Option<Usage>,
+    pub(crate) usage: Option<Box<Usage>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) requested_model: Option<String>,
     #[serde(default)]

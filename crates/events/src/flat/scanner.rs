@@ -2,9 +2,6 @@
 //!
 //! Not for: what a name or a value means (see the module above).
 
-/// Members of one object; lines with more go the long way.
-pub(super) const MOST: usize = 40;
-
 /// A value, not copied.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Raw<'a> {
@@ -16,8 +13,6 @@ pub(crate) enum Raw<'a> {
     Flag(bool),
     /// An object, unparsed.
     Object(&'a str),
-    /// Nothing; kept only to see a name that is said twice.
-    Null,
 }
 
 /// Goes over one line.
@@ -31,25 +26,22 @@ impl<'a> Scanner<'a> {
         Self { text, at: 0 }
     }
 
-    /// Reads the members of the object that the text is; `None` for anything but a flat object of plain values.
-    pub(super) fn members(mut self, into: &mut [(&'a str, Raw<'a>); MOST]) -> Option<usize> {
-        let (mut count, mut has_null) = (0, false);
+    /// Hands over the members of the object that the text is, but for those that are null; `None` for anything but a flat
+    /// object of plain values, or if `take` says so.
+    pub(super) fn members(mut self, mut take: impl FnMut(&'a str, Raw<'a>) -> Option<()>) -> Option<()> {
+        let text = self.text;
+        let mut has_null = false;
         self.skip_space();
         self.expect(b'{')?;
         self.skip_space();
         loop {
-            let Raw::Text(name) = self.string()? else { return None };
-            self.skip_space();
-            self.expect(b':')?;
-            self.skip_space();
+            let name = self.name()?;
             if self.rest().starts_with(b"null") {
                 self.at += 4;
                 has_null = true;
-                *into.get_mut(count)? = (name, Raw::Null);
             } else {
-                *into.get_mut(count)? = (name, self.value()?);
+                take(name, self.value()?)?;
             }
-            count += 1;
             self.skip_space();
             match self.next()? {
                 b',' => self.skip_space(),
@@ -58,27 +50,43 @@ impl<'a> Scanner<'a> {
             }
         }
         self.skip_space();
-        if self.at < self.text.len() {
-            return None;
-        }
-        if has_null {
-            let said = &into[..count];
-            let is_repeated = |(index, (name, _)): (usize, &(&str, Raw<'_>))| {
-                said[..index].iter().any(|(before, _)| before == name)
-            };
-            if said.iter().enumerate().any(is_repeated) {
-                return None;
+        let is_whole = self.at == text.len() && (!has_null || Scanner::new(text).says_each_name_once()?);
+        is_whole.then_some(())
+    }
+
+    /// Returns whether no name stands twice in an object that was read once. Of two members with one name a null one may be
+    /// what counts.
+    fn says_each_name_once(mut self) -> Option<bool> {
+        let mut names = Vec::new();
+        self.skip_space();
+        self.expect(b'{')?;
+        self.skip_space();
+        loop {
+            let name = self.name()?;
+            if names.contains(&name) {
+                return Some(false);
             }
-            let mut kept = 0;
-            for index in 0..count {
-                if !matches!(into[index].1, Raw::Null) {
-                    into[kept] = into[index];
-                    kept += 1;
-                }
+            names.push(name);
+            if self.rest().starts_with(b"null") {
+                self.at += 4;
+            } else {
+                self.value()?;
             }
-            count = kept;
+            self.skip_space();
+            if self.next()? == b'}' {
+                return Some(true);
+            }
+            self.skip_space();
         }
-        Some(count)
+    }
+
+    /// A name, and the colon behind it.
+    fn name(&mut self) -> Option<&'a str> {
+        let Raw::Text(name) = self.string()? else { return None };
+        self.skip_space();
+        self.expect(b':')?;
+        self.skip_space();
+        Some(name)
     }
 
     fn rest(&self) -> &'a [u8] {
@@ -121,8 +129,7 @@ impl<'a> Scanner<'a> {
     fn string(&mut self) -> Option<Raw<'a>> {
         self.expect(b'"')?;
         let start = self.at;
-        let plain = self.rest().iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f))?;
-        self.at += plain;
+        self.at += plain_length(self.rest())?;
         if self.next()? == b'"' {
             return Some(Raw::Text(self.text.get(start..self.at - 1)?));
         }
@@ -169,5 +176,46 @@ impl<'a> Scanner<'a> {
                 return Some(Raw::Object(self.text.get(start..self.at)?));
             }
         }
+    }
+}
+
+/// Returns how many bytes come before the first quote, backslash or control character; `None` where there is none.
+fn plain_length(bytes: &[u8]) -> Option<usize> {
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let special = below(word ^ repeated(b'"'), 1) | below(word ^ repeated(b'\\'), 1) | below(word, 0x20);
+        if special != 0 {
+            return Some(index * 8 + (special.trailing_zeros() / 8) as usize);
+        }
+    }
+    let inside = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f))?;
+    Some(words.len() * 8 + inside)
+}
+
+const fn repeated(byte: u8) -> u64 {
+    u64::from_le_bytes([byte; 8])
+}
+
+/// Returns a word whose lowest set bit stands in the first byte below a limit of at most 0x80; 0 if there is none.
+const fn below(word: u64, limit: u8) -> u64 {
+    word.wrapping_sub(repeated(limit)) & !word & repeated(0x80)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain_length;
+
+    #[test]
+    fn the_first_special_byte_is_found_at_any_place() {
+        for special in 0..=255_u8 {
+            for before in 0..20 {
+                let mut bytes = vec![b'x'; before];
+                bytes.extend([special, b'"', 0xff, b'"', 0x80, 0]);
+                let expected = bytes.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f));
+                assert_eq!(plain_length(&bytes), expected, "{special} after {before}");
+            }
+        }
+        assert_eq!(plain_length("é is no end".as_bytes()), None);
     }
 }
