@@ -6,6 +6,7 @@
 //!
 //! - A renamed file keeps its place (inode), so it is read on under its new name; a file that was deleted while open is
 //!   read to its end before its handle goes.
+//! - Files whose root is away (a file system that is not mounted) are waited for, and read on when they are back.
 //! - A file that was deleted before any look saw it is read through the handle that the caller opened when it heard of it
 //!   ([`Follower::hold`]).
 //! - A file that is cut (copytruncate) is read from its start again. If a copy of what was read lies below the roots, its
@@ -23,6 +24,7 @@ mod take;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -36,7 +38,7 @@ use crate::walk::{Found, list, walk};
 /// Open handles that are kept unless told otherwise; files beyond are opened when they change.
 const HANDLES: usize = 256;
 
-/// How long the handle of a file that is gone is kept after its last line; its writer may still have it open.
+/// How long a file that is gone is kept after its last line unless told otherwise; its writer may still have it open.
 const MISSING_TIME: Duration = Duration::from_secs(30);
 
 /// How long a file that grew is looked at closely.
@@ -65,6 +67,7 @@ pub struct Follower {
     files: BTreeMap<u32, Tracked>,
     next_id: u32,
     handles: usize,
+    missing_time: Duration,
     /// Files that hold nothing of their own, by place on disk.
     waiting: BTreeMap<(u64, u64), Waiting>,
     /// New files that no look has seen yet.
@@ -76,8 +79,17 @@ pub struct Follower {
 impl Follower {
     /// Returns a follower. `enter` says whether a folder is looked into, `maybe` whether a file is worth opening.
     pub fn new(roots: Vec<PathBuf>, enter: fn(&Path) -> bool, maybe: fn(&Path) -> bool) -> Self {
-        let (files, waiting, held) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-        Self { roots, files, next_id: 0, handles: HANDLES, waiting, held, enter, maybe }
+        Self {
+            roots,
+            files: BTreeMap::new(),
+            next_id: 0,
+            handles: HANDLES,
+            missing_time: MISSING_TIME,
+            waiting: BTreeMap::new(),
+            held: Vec::new(),
+            enter,
+            maybe,
+        }
     }
 
     /// Goes on where an earlier follower stopped.
@@ -97,6 +109,11 @@ impl Follower {
     /// Sets how many handles may stay open.
     pub fn set_handles(&mut self, most: usize) {
         self.handles = most;
+    }
+
+    /// Sets how long a file that is gone is kept after its last line.
+    pub fn set_missing_time(&mut self, time: Duration) {
+        self.missing_time = time;
     }
 
     /// Returns what must be saved to go on later, together with [`Follower::next_id`].
@@ -296,6 +313,19 @@ fn is_gone(state: &FileState, roots: &[PathBuf]) -> bool {
             Ok(metadata) => !state.identity.is_at(&metadata),
             Err(error) => matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
         }
+}
+
+/// Returns whether a file is out of view together with its whole root, as when a file system is not mounted: it will be
+/// back, perhaps under another device number.
+fn is_away(state: &FileState, roots: &[PathBuf]) -> bool {
+    let mut above = roots.iter().filter(|root| state.path != **root && state.path.starts_with(root));
+    above.any(|root| match fs::metadata(root) {
+        Ok(metadata) => {
+            metadata.dev() != state.identity.device
+                && fs::read_dir(root).is_ok_and(|mut names| names.next().is_none())
+        }
+        Err(_) => true,
+    })
 }
 
 /// Returns the database that a file beside it belongs to, or the path itself.

@@ -5,6 +5,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use retryscope_tail::{Follower, Happening, Interest, Line, Listener};
@@ -181,6 +182,34 @@ fn a_file_that_moves_while_it_is_looked_at_is_neither_cut_nor_mixed_up() {
     let texts = place.notes.texts();
     let once: std::collections::BTreeSet<&str> = texts.iter().copied().collect();
     assert_eq!(texts.len(), once.len());
+}
+
+#[test]
+fn files_of_a_root_that_was_away_are_read_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    fs::create_dir(&root).unwrap();
+    let follower = Follower::new(vec![root.clone()], |_| true, |_| true);
+    let mut place = Place { folder, follower, notes: Notes::default() };
+    place.follower.set_missing_time(Duration::ZERO);
+    place.append("root/log", "1\n");
+    place.append("root/other", "a\n");
+    place.scan();
+    fs::rename(&root, place.path("away")).unwrap();
+    for _ in 0..3 {
+        place.scan();
+    }
+    // Back, on another place on disk, and with more.
+    fs::create_dir(&root).unwrap();
+    fs::copy(place.path("away/log"), place.path("root/log")).unwrap();
+    place.append("root/log", "2\n");
+    for _ in 0..3 {
+        place.scan();
+    }
+    assert_eq!(place.notes.texts(), ["1", "a", "2"]);
+    // What did not come back with its root is gone.
+    assert_eq!(place.notes.happened.iter().filter(|h| **h == Happening::Removed).count(), 1);
+    assert_eq!(place.follower.len(), 1);
 }
 
 #[test]

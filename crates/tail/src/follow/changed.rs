@@ -8,7 +8,7 @@ use std::path::Path;
 use super::listener::{Happening, Interest, Listener};
 use super::state::{FileState, Tracked, place, stamp};
 use super::take::{rest_of_copy, resume, take};
-use super::{Follower, MISSING_TIME};
+use super::{Follower, is_away};
 use crate::copies::holds_all_read;
 use crate::identity::Identity;
 use crate::walk::Found;
@@ -120,7 +120,7 @@ impl Follower {
             let taken_over = taken.contains(tracked.state.path.as_path());
             lines += take(tracked, false, listener);
             // Without a handle too: it may be found again under the name that it got while its folder was being listed.
-            if !tracked.is_active(MISSING_TIME) {
+            if !tracked.is_active(self.missing_time) && !is_away(&tracked.state, &self.roots) {
                 // What is left is a last line without an end.
                 lines += take(tracked, true, listener);
                 if taken_over {
