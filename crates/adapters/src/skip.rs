@@ -1,22 +1,8 @@
 //! Steps over JSON values without building them: where does each member of an object begin and end?
 //!
-//! Accepts exactly what `serde_json` accepts, given text whose strings hold no control characters (see
-//! [`holds_control`]): a test compares the two. Most bytes of a log stand in long strings; those are stepped over in
-//! blocks.
+//! Accepts exactly what `serde_json` accepts: a test compares the two.
 
-use std::sync::LazyLock;
-
-use memchr::memchr;
-use memchr::memmem::Finder;
-
-/// Returns whether any byte is a control character.
-pub(crate) fn holds_control(bytes: &[u8]) -> bool {
-    // Without an early exit within a block, so that it becomes vector instructions.
-    let block_holds = |block: &[u8]| block.iter().fold(0, |any, byte| any | u8::from(*byte < 0x20)) != 0;
-    let blocks = bytes.chunks_exact(256);
-    let rest = blocks.remainder();
-    blocks.into_iter().any(block_holds) || block_holds(rest)
-}
+mod string;
 
 /// Hands over the key (in quotes) and the value of each member of an object; `None` if the text is not one object, or
 /// if `take` says so.
@@ -166,41 +152,8 @@ impl<'a> Cursor<'a> {
 
     fn string(&mut self) -> Option<()> {
         self.expect(b'"')?;
-        // Most strings are short and plain: a few words by hand.
-        for _ in 0..4 {
-            let Some(word) = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk::<8>()) else {
-                break;
-            };
-            let word = u64::from_le_bytes(*word);
-            let quotes = zero_bytes(word ^ repeated(b'"'));
-            let escapes = zero_bytes(word ^ repeated(b'\\'));
-            if escapes != 0 {
-                break;
-            }
-            if quotes != 0 {
-                self.at += (quotes.trailing_zeros() / 8) as usize + 1;
-                return Some(());
-            }
-            self.at += 8;
-        }
-        self.long_string()
-    }
-
-    /// Steps over the rest of a string: finds its end, then looks at its escapes.
-    fn long_string(&mut self) -> Option<()> {
-        let rest = self.bytes.get(self.at..)?;
-        let mut end = 0;
-        loop {
-            end += memchr(b'"', rest.get(end..)?)?;
-            let escapes = rest.get(..end)?.iter().rev().take_while(|byte| **byte == b'\\').count();
-            if escapes.is_multiple_of(2) {
-                break;
-            }
-            end += 1;
-        }
-        let inside = rest.get(..end)?;
-        self.at += end + 1;
-        (are_plain_escapes(inside) && are_plain_codes(inside) || are_escapes(inside)).then_some(())
+        self.at = string::end(self.bytes, self.at)?;
+        Some(())
     }
 
     /// Steps over a number, `true`, `false` or `null`.
@@ -249,51 +202,6 @@ impl<'a> Cursor<'a> {
         self.digits();
         (self.at > from).then_some(())
     }
-}
-
-/// Returns whether a backslash is always followed by what may follow it; false also for some that need a closer look.
-fn are_plain_escapes(inside: &[u8]) -> bool {
-    // Pairs of neighbours, without an early exit within a block, so that it becomes vector instructions.
-    let is_odd = |(byte, next): (&u8, &u8)| {
-        let may_follow = matches!(next, b'n' | b'"' | b't' | b'r' | b'u' | b'/' | b'b' | b'f' | b'\\');
-        u8::from(*byte == b'\\') & u8::from(!may_follow)
-    };
-    let block_is_odd =
-        |(bytes, nexts): (&[u8], &[u8])| bytes.iter().zip(nexts).fold(0, |any, pair| any | is_odd(pair)) != 0;
-    let Some(nexts) = inside.get(1..) else { return true };
-    !inside.chunks(256).zip(nexts.chunks(256)).any(block_is_odd)
-}
-
-/// Returns whether digits follow wherever a character may be given by its code; false also for some that need a closer
-/// look.
-fn are_plain_codes(inside: &[u8]) -> bool {
-    static CODE: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\\u"));
-    CODE.find_iter(inside)
-        .all(|at| inside.get(at + 2..at + 6).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)))
-}
-
-/// Returns whether each escape is one, looking at one after the other.
-fn are_escapes(mut inside: &[u8]) -> bool {
-    while let Some(at) = memchr(b'\\', inside) {
-        let length = match inside.get(at + 1) {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => 2,
-            Some(b'u') if inside.get(at + 2..at + 6).is_some_and(|d| d.iter().all(u8::is_ascii_hexdigit)) => {
-                6
-            }
-            _ => return false,
-        };
-        inside = inside.get(at + length..).unwrap_or_default();
-    }
-    true
-}
-
-const fn repeated(byte: u8) -> u64 {
-    u64::from_le_bytes([byte; 8])
-}
-
-/// Returns a word whose lowest set bit stands in the first zero byte; 0 if no byte is zero.
-const fn zero_bytes(word: u64) -> u64 {
-    word.wrapping_sub(repeated(0x01)) & !word & repeated(0x80)
 }
 
 #[cfg(test)]
@@ -415,6 +323,34 @@ mod tests {
             check(&bytes);
             bytes.truncate(cut);
             check(&bytes);
+        }
+
+        #[test]
+        fn any_string_ends_where_the_slow_way_sees_it_end(
+            before in 0..70usize,
+            pieces in prop::collection::vec(
+                prop_oneof![
+                    10 => Just("\\"),
+                    4 => Just("\""),
+                    4 => Just("\\\""),
+                    4 => Just("\\\\"),
+                    4 => Just("\\n"),
+                    2 => Just("\\u00e9"),
+                    2 => Just("\\/"),
+                    1 => Just("\\u00"),
+                    1 => Just("\t"),
+                    4 => Just("n"),
+                    4 => Just("é"),
+                    8 => Just("a stretch of text"),
+                ],
+                0..40,
+            ),
+            after in 0..20usize,
+        ) {
+            let text = [&"x".repeat(before), &*pieces.concat(), &"x".repeat(after)].concat();
+            check(format!("{{\"a\":\"{text}\"}}").as_bytes());
+            check(format!("{{\"a\":\"{text}").as_bytes());
+            check(format!("{{\"a\":\"{text}\",\"b\":[\"{text}\",{{}}],\"{text}\":1}}").as_bytes());
         }
     }
 }
