@@ -4,61 +4,88 @@
 
 mod string;
 
-/// Hands over the key (in quotes) and the value of each member of an object; `None` if the text is not one object, or
-/// if `take` says so.
-pub(crate) fn members<'a>(text: &'a str, mut take: impl FnMut(&'a str, &'a str) -> Option<()>) -> Option<()> {
-    let mut at = Cursor { text, bytes: text.as_bytes(), at: 0 };
+/// Returns what `read` reads; `None` if that is not the whole text.
+pub(crate) fn whole<'a, T>(text: &'a str, read: impl FnOnce(&mut Cursor<'a>) -> Option<T>) -> Option<T> {
+    let mut at = Cursor { text, bytes: text.as_bytes(), at: 0, open: Vec::new() };
     at.space();
-    at.expect(b'{')?;
+    let result = read(&mut at)?;
     at.space();
-    if at.peek() == Some(b'}') {
-        at.at += 1;
-        return at.ends();
-    }
-    loop {
-        let key = at.slice(Cursor::string)?;
-        at.space();
-        at.expect(b':')?;
-        at.space();
-        let value = at.slice(Cursor::value)?;
-        take(key, value)?;
-        at.space();
-        match at.next()? {
-            b',' => at.space(),
-            b'}' => return at.ends(),
-            _ => return None,
-        }
-    }
+    (at.at == text.len()).then_some(result)
 }
 
-/// Hands over each element of an array; `None` if the text is not one array.
-pub(crate) fn elements<'a>(text: &'a str, mut take: impl FnMut(&'a str)) -> Option<()> {
-    let mut at = Cursor { text, bytes: text.as_bytes(), at: 0 };
-    at.space();
-    at.expect(b'[')?;
-    at.space();
-    if at.peek() == Some(b']') {
-        at.at += 1;
-        return at.ends();
-    }
-    loop {
-        take(at.slice(Cursor::value)?);
-        at.space();
-        match at.next()? {
-            b',' => at.space(),
-            b']' => return at.ends(),
-            _ => return None,
-        }
-    }
+/// The key of a member.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Key<'a> {
+    /// As it stands there, in quotes.
+    pub(crate) quoted: &'a str,
+    /// It surely holds no escape.
+    pub(crate) is_plain: bool,
 }
 
-struct Cursor<'a> {
+/// A place in a JSON text.
+pub(crate) struct Cursor<'a> {
     text: &'a str,
     bytes: &'a [u8],
     at: usize,
+    /// The end of each bracket that is open, innermost last: nothing recurses, however deep.
+    open: Vec<u8>,
 }
 
 impl<'a> Cursor<'a> {
+    /// Hands over the key of each member of the object that begins here to `take`, which steps over the value.
+    pub(crate) fn members(&mut self, mut take: impl FnMut(&mut Self, Key<'a>) -> Option<()>) -> Option<()> {
+        self.expect(b'{')?;
+        self.space();
+        if self.peek() == Some(b'}') {
+            self.at += 1;
+            return Some(());
+        }
+        loop {
+            let from = self.at;
+            let is_plain = self.string()?;
+            let key = Key { quoted: self.text.get(from..self.at)?, is_plain };
+            self.space();
+            self.expect(b':')?;
+            self.space();
+            take(self, key)?;
+            self.space();
+            match self.next()? {
+                b',' => self.space(),
+                b'}' => return Some(()),
+                _ => return None,
+            }
+        }
+    }
+
+    /// Hands over each element of the array that begins here.
+    pub(crate) fn elements(&mut self, mut take: impl FnMut(&'a str)) -> Option<()> {
+        self.expect(b'[')?;
+        self.space();
+        if self.peek() == Some(b']') {
+            self.at += 1;
+            return Some(());
+        }
+        loop {
+            take(self.slice(Self::value)?);
+            self.space();
+            match self.next()? {
+                b',' => self.space(),
+                b']' => return Some(()),
+                _ => return None,
+            }
+        }
+    }
+
+    /// Returns what `step` returns; stays where it is if that is nothing.
+    pub(crate) fn attempt<T>(&mut self, step: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+        let from = self.at;
+        let result = step(self);
+        if result.is_none() {
+            self.at = from;
+        }
+        result
+    }
+
     fn peek(&self) -> Option<u8> {
         self.bytes.get(self.at).copied()
     }
@@ -79,29 +106,25 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn ends(mut self) -> Option<()> {
-        self.space();
-        (self.at == self.bytes.len()).then_some(())
-    }
-
-    fn slice(&mut self, step: impl FnOnce(&mut Self) -> Option<()>) -> Option<&'a str> {
+    /// Returns what `step` steps over.
+    pub(crate) fn slice(&mut self, step: impl FnOnce(&mut Self) -> Option<()>) -> Option<&'a str> {
         let from = self.at;
         step(self)?;
         self.text.get(from..self.at)
     }
 
     /// Steps over one value, however deep.
-    fn value(&mut self) -> Option<()> {
+    pub(crate) fn value(&mut self) -> Option<()> {
         match self.peek()? {
-            b'"' => self.string(),
+            b'"' => self.string().map(drop),
             b'{' | b'[' => self.nested(),
             _ => self.scalar(),
         }
     }
 
-    /// Steps over an object or array. Keeps the open brackets in a vector: nothing recurses.
+    /// Steps over an object or array.
     fn nested(&mut self) -> Option<()> {
-        let mut open: Vec<u8> = Vec::new();
+        let outside = self.open.len();
         loop {
             // At the start of a value.
             match self.peek()? {
@@ -112,17 +135,20 @@ impl<'a> Cursor<'a> {
                     if self.peek() == Some(end) {
                         self.at += 1;
                     } else {
-                        open.push(end);
+                        self.open.push(end);
                         self.key(end)?;
                         continue;
                     }
                 }
-                b'"' => self.string()?,
+                b'"' => drop(self.string()?),
                 _ => self.scalar()?,
             }
             // After a value.
             loop {
-                let Some(end) = open.last().copied() else { return Some(()) };
+                if self.open.len() == outside {
+                    return Some(());
+                }
+                let end = self.open.last().copied()?;
                 self.space();
                 match self.next()? {
                     b',' => {
@@ -131,7 +157,7 @@ impl<'a> Cursor<'a> {
                         break;
                     }
                     byte if byte == end => {
-                        open.pop();
+                        self.open.pop();
                     }
                     _ => return None,
                 }
@@ -150,10 +176,12 @@ impl<'a> Cursor<'a> {
         Some(())
     }
 
-    fn string(&mut self) -> Option<()> {
+    /// Steps over a string; returns whether it surely holds no escape.
+    fn string(&mut self) -> Option<bool> {
         self.expect(b'"')?;
-        self.at = string::end(self.bytes, self.at)?;
-        Some(())
+        let (end, is_plain) = string::end(self.bytes, self.at)?;
+        self.at = end;
+        Some(is_plain)
     }
 
     /// Steps over a number, `true`, `false` or `null`.
@@ -246,6 +274,13 @@ mod tests {
 
     fn check(line: &[u8]) {
         assert_eq!(fast(line), slow(line), "{}", String::from_utf8_lossy(line));
+        for key in ["a", "message"] {
+            let apart = Object::parse(line).map(|object| {
+                let inner = object.object(key);
+                (object, inner)
+            });
+            assert_eq!(Object::parse_with(line, key), apart, "{}", String::from_utf8_lossy(line));
+        }
     }
 
     #[test]
@@ -297,6 +332,11 @@ mod tests {
             "{\"a\":1 2}",
             "{\"a\":{\"b\":1 \"c\":2}}",
             "{\"a\":\"unclosed}",
+            "{\"a\":{\"b\":1},\"a\":2}",
+            "{\"a\":2,\"\\u0061\":{\"b\":1}}",
+            "{\"a\":{\"b\":1},\"a\":null}",
+            "{\"a\":{\"b\":1,\"\\ud800\":{}}}",
+            "{\"a\":{\"b\":[1,{\"c\":\"\\ud800\"}],\"\\ud800\":{}},\"b\":[[]]}",
         ] {
             check(line.as_bytes());
         }

@@ -80,6 +80,11 @@ fn matters(line: &[u8]) -> bool {
     !other
 }
 
+/// Returns whether a `user` line says what a tool gave, in the form that has a member for it.
+fn is_tool_result(record: &Object<'_>) -> bool {
+    record.raw("toolUseResult").is_some()
+}
+
 /// How a person's interruption begins.
 const INTERRUPT: &str = "[Request interrupted by user";
 
@@ -100,7 +105,7 @@ impl LineDecoder for Transcript {
         if !matters(line) {
             return;
         }
-        let Some(record) = Object::parse(line) else {
+        let Some((record, message)) = Object::parse_with(line, "message") else {
             if !line.iter().all(u8::is_ascii_whitespace) {
                 sink.gap(place, GapKind::InvalidJson);
             }
@@ -110,12 +115,17 @@ impl LineDecoder for Transcript {
         if let Some(session) = record.str("sessionId") {
             self.enter_run(place, &session, &record, sink);
         }
+        // Most of a file are results of tools; what matters in them is only whether the person interrupted.
+        if kind == "user" && is_tool_result(&record) && !record.raw("message").is_some_and(may_interrupt) {
+            return;
+        }
         let Some(run) = self.run.clone() else { return };
         let mut say = Say { place, run, at: record.time("timestamp"), sink };
+        let message = message.unwrap_or_default();
         match &*kind {
-            "user" => self.user(&record, &mut say),
+            "user" => self.user(&record, &message, &mut say),
             "api-request" => self.api_request(&record, &mut say),
-            "assistant" => self.assistant(&record, &mut say),
+            "assistant" => self.assistant(&record, &message, &mut say),
             "system" => self.system(&record, &mut say),
             "cost-state" => {
                 let started_at = record.time("startTime");
@@ -199,13 +209,7 @@ impl Transcript {
         }
     }
 
-    fn user(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
-        let is_tool_result = record.raw("toolUseResult").is_some();
-        // Most of a file are results of tools; what matters in them is only whether the person interrupted.
-        if is_tool_result && !record.raw("message").is_some_and(may_interrupt) {
-            return;
-        }
-        let message = record.object("message").unwrap_or_default();
+    fn user(&mut self, record: &Object<'_>, message: &Object<'_>, say: &mut Say<'_>) {
         let content = message.raw("content").unwrap_or("");
         if is_interrupt(content) {
             let turn = self.turn.clone();
@@ -218,7 +222,7 @@ impl Transcript {
             });
             return;
         }
-        let is_tool_result = is_tool_result
+        let is_tool_result = is_tool_result(record)
             || message
                 .objects("content")
                 .is_some_and(|blocks| blocks.iter().any(|b| b.is("type", "tool_result")));
@@ -372,12 +376,11 @@ impl Transcript {
         say.event(turn.as_ref(), record.string("uuid"), retry, raw);
     }
 
-    fn assistant(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
-        let message = record.object("message").unwrap_or_default();
-        let session = say.run.id.split(':').next().unwrap_or_default().to_owned();
-        if record.str("requestSessionId").is_some_and(|id| id != session) {
+    fn assistant(&mut self, record: &Object<'_>, message: &Object<'_>, say: &mut Say<'_>) {
+        let session = say.run.id.split(':').next().unwrap_or_default();
+        if let Some(other) = record.str("requestSessionId").filter(|id| id != session) {
             // Copied by a fork; so was what stands before it in this request.
-            let forked_from = record.string("requestSessionId");
+            let forked_from = Some(other.into_owned());
             say.mark(Mark::Facts(Facts { forked_from, ..Facts::default() }));
             say.mark(Mark::Copied);
             self.request = None;
@@ -389,9 +392,9 @@ impl Transcript {
             say.mark(Mark::Anchor(id));
         }
         if record.bool("isApiErrorMessage") == Some(true) {
-            self.final_error(record, &message, say);
+            self.final_error(record, message, say);
         } else if !message.is("model", "<synthetic>") {
-            self.answer(record, &message, say);
+            self.answer(record, message, say);
         }
     }
 

@@ -51,13 +51,13 @@ impl LineDecoder for Rollout {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
         }
-        let Some(record) = Object::parse(line) else {
+        let Some((record, payload)) = Object::parse_with(line, "payload") else {
             sink.gap(place, GapKind::InvalidJson);
             return;
         };
         let Some(kind) = record.str("type") else { return };
         let at = record.time("timestamp");
-        let Some(payload) = record.object("payload") else {
+        let Some(payload) = payload else {
             if kind == "session_meta" {
                 sink.gap(place, GapKind::IncompleteRecord);
             }

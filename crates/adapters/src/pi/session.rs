@@ -76,8 +76,8 @@ impl Session {
         say.mark(Mark::Facts(facts));
     }
 
-    fn message(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
-        let Some(message) = record.object("message") else { return };
+    fn message(&mut self, record: &Object<'_>, message: Option<&Object<'_>>, say: &mut Say<'_>) {
+        let Some(message) = message else { return };
         let appended = say.at;
         match message.str("role").as_deref() {
             Some("system") => self.conversation.system(say),
@@ -87,7 +87,7 @@ impl Session {
             Some("user") => self.conversation.user(record.string("id"), message.u64("timestamp"), say),
             Some("toolResult") => self.conversation.advance(message.time("timestamp").or(appended), say),
             Some("assistant") => {
-                if let Some(answer) = Answer::parse(&message) {
+                if let Some(answer) = Answer::parse(message) {
                     self.conversation.answer(&answer, appended, say);
                 }
             }
@@ -123,7 +123,7 @@ impl LineDecoder for Session {
         if is_other(line) {
             return;
         }
-        let Some(record) = Object::parse(line) else {
+        let Some((record, message)) = Object::parse_with(line, "message") else {
             if !line.iter().all(u8::is_ascii_whitespace) {
                 sink.gap(place, GapKind::InvalidJson);
             }
@@ -144,15 +144,13 @@ impl LineDecoder for Session {
                 ));
             }
             self.copied += 1;
-            if kind == "message"
-                && record.object("message").is_some_and(|message| message.is("role", "system"))
-            {
+            if kind == "message" && message.is_some_and(|message| message.is("role", "system")) {
                 self.conversation.system(&mut say);
             }
             return;
         }
         match &*kind {
-            "message" => self.message(&record, &mut say),
+            "message" => self.message(&record, message.as_ref(), &mut say),
             "context_edit" => self.conversation.dropped(),
             "usage" | "model_usage" => self.side_call(&record, &mut say),
             "custom" if record.is("customType", "session_exit") => {

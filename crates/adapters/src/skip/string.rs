@@ -14,14 +14,14 @@ const BLOCK: usize = 64;
 /// Every second byte of a block, from its first.
 const EVEN: u64 = 0x5555_5555_5555_5555;
 
-/// Returns the place after the closing quote of the string whose opening quote stands before `from`; `None` if it is not
-/// closed, or holds a control character or a backslash that begins no escape.
-pub(super) fn end(bytes: &[u8], from: usize) -> Option<usize> {
+/// Returns the place after the closing quote of the string whose opening quote stands before `from`, and whether it surely
+/// holds no escape; `None` if it is not closed, or holds a control character or a backslash that begins no escape.
+pub(super) fn end(bytes: &[u8], from: usize) -> Option<(usize, bool)> {
     let mut at = from;
     if let Some(short) = bytes.get(at..)?.first_chunk::<SHORT>() {
         let first = special(short).trailing_zeros() as usize;
         match short.get(first) {
-            Some(b'"') => return Some(at + first + 1),
+            Some(b'"') => return Some((at + first + 1, true)),
             Some(_) => {}
             None => at += SHORT,
         }
@@ -44,7 +44,7 @@ pub(super) fn end(bytes: &[u8], from: usize) -> Option<usize> {
             return None;
         }
         if quotes != 0 {
-            return Some(at + quotes.trailing_zeros() as usize + 1);
+            return Some((at + quotes.trailing_zeros() as usize + 1, false));
         }
         at += BLOCK;
     }
