@@ -64,7 +64,10 @@ impl<'a> Object<'a> {
 
     /// Returns the unparsed text of a member; `None` if absent or null.
     pub(crate) fn raw(&self, key: &str) -> Option<&'a str> {
-        let (_, value) = self.0.iter().rev().find(|(name, _)| name == key)?;
+        // Keys of one length mostly differ in their first byte; a call to compare the rest is dear beside that.
+        let first = key.as_bytes().first();
+        let is_key = |name: &str| name.as_bytes().first() == first && name == key;
+        let (_, value) = self.0.iter().rev().find(|(name, _)| is_key(name))?;
         Some(*value).filter(|text| *text != "null")
     }
 
