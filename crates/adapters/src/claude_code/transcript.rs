@@ -4,6 +4,7 @@
 //! its `base` repeats it, any other is a new logical request. Without them a request is known from its answer, its
 //! `api_error` lines or its final error, and further repeats may be hidden.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::sync::LazyLock;
 
@@ -136,6 +137,15 @@ impl LineDecoder for Transcript {
     }
 }
 
+/// Returns whether a run is that of a session, or of a subagent in it.
+fn is_of(run: &RunKey, session: &str, agent_id: Option<&str>) -> bool {
+    let rest = run.id.strip_prefix(session);
+    match agent_id {
+        Some(agent_id) => rest.and_then(|rest| rest.strip_prefix(':')) == Some(agent_id),
+        None => rest == Some(""),
+    }
+}
+
 /// Where statements of one line go.
 struct Say<'a> {
     place: Place,
@@ -167,16 +177,20 @@ impl Say<'_> {
 impl Transcript {
     fn enter_run(&mut self, place: Place, session: &str, record: &Object<'_>, sink: &mut dyn Sink) {
         let agent_id = record.str("agentId");
-        let key = match &agent_id {
-            Some(agent_id) => subagent_key(session, agent_id),
-            // Older subagent files name no agent in some lines; the run of the file stays.
-            None if record.bool("isSidechain") == Some(true) && self.run.is_some() => return,
-            None => RunKey::new(AGENT, session),
-        };
-        let version = record.string("version");
-        if self.run.as_ref() == Some(&key) && (version.is_none() || version == self.version) {
+        // Older subagent files name no agent in some lines; the run of the file stays.
+        if agent_id.is_none() && record.bool("isSidechain") == Some(true) && self.run.is_some() {
             return;
         }
+        let version = record.str("version");
+        let is_same = self.run.as_ref().is_some_and(|run| is_of(run, session, agent_id.as_deref()));
+        if is_same && (version.is_none() || version.as_deref() == self.version.as_deref()) {
+            return;
+        }
+        let key = match &agent_id {
+            Some(agent_id) => subagent_key(session, agent_id),
+            None => RunKey::new(AGENT, session),
+        };
+        let version = version.map(Cow::into_owned);
         self.version = version.or(self.version.take());
         let facts = Facts {
             agent_version: self.version.clone(),
@@ -282,29 +296,28 @@ impl Transcript {
             model: model.clone(),
             ..Candidate::default()
         };
-        let turn = self.turn.clone();
         let query = record.string("querySource").unwrap_or_default();
         if repeats.is_none() && open.is_none() {
             // The program asks something else although nothing answered: the request before was given up.
             if let Some(before) = self.request.take().filter(|r| !r.answered) {
-                say.event(turn.as_ref(), None, ModelFailed::new().request_id(before.id), None);
+                say.event(self.turn.as_ref(), None, ModelFailed::new().request_id(before.id), None);
             }
             let source = if query == "compact" { Source::Background } else { Source::Foreground };
             let request =
                 ModelRequest::new().request_id(root.clone()).candidate(candidate.clone()).source(source);
-            say.event(turn.as_ref(), None, request.purpose(query), None);
+            say.event(self.turn.as_ref(), None, request.purpose(query), None);
         } else if let Some(changed) = changed.filter(|changed| !changed.is_empty())
             && self.request.as_ref().is_some_and(|before| before.model == model)
         {
             // A repeat that has no error line of its own, but shows what the program changed.
             let retry = ModelRetry::new().request_id(root.clone()).layer(Layer::Agent).changed(changed);
-            say.event(turn.as_ref(), None, retry, None);
+            say.event(self.turn.as_ref(), None, retry, None);
         }
         let mut attempt =
             ModelAttempt::new().request_id(root.clone()).attempt_id(id.clone()).candidate(candidate);
         attempt.started_at = say.at;
         attempt.layer = repeats.map(|_| Layer::Agent);
-        say.event(turn.as_ref(), None, attempt, None);
+        say.event(self.turn.as_ref(), None, attempt, None);
         self.request = Some(OpenRequest { id: root, answered: false, model });
         self.chain_order.push_back(id.clone());
         self.chains.insert(id, chain);
@@ -372,8 +385,7 @@ impl Transcript {
                 .collect()
         });
         let raw = headers.map(|headers| RawFailure { headers, body: None });
-        let turn = self.turn.clone();
-        say.event(turn.as_ref(), record.string("uuid"), retry, raw);
+        say.event(self.turn.as_ref(), record.string("uuid"), retry, raw);
     }
 
     fn assistant(&mut self, record: &Object<'_>, message: &Object<'_>, say: &mut Say<'_>) {
@@ -404,8 +416,7 @@ impl Transcript {
             .and_then(|blocks| blocks.iter().find_map(|b| b.string("text")))
             .or_else(|| message.string("content"));
         let turn = self.turn.clone();
-        let reason =
-            record.string("apiError").or_else(|| record.str("error").map(std::borrow::Cow::into_owned));
+        let reason = record.string("apiError").or_else(|| record.str("error").map(Cow::into_owned));
         // Without a request on the wire: the program refused before it asked.
         let local = text
             .as_deref()
@@ -448,7 +459,6 @@ impl Transcript {
             self.ensure_request(model.as_deref(), say);
         }
         self.last_message_id = message_id;
-        let turn = self.turn.clone();
         let Some(request) = &mut self.request else { return };
         request.answered = true;
         let candidate = Candidate {
@@ -461,7 +471,7 @@ impl Transcript {
         response.usage = message.object("usage").map(|usage| usage_of(&usage));
         response.requested_model = record.string("requestedModel");
         let stop = response.stop_reason.clone();
-        say.event(turn.as_ref(), None, response, None);
+        say.event(self.turn.as_ref(), None, response, None);
         let calls_tool = message.raw("content").is_some_and(|content| content.contains("\"tool_use\""));
         let ended = match stop.as_deref() {
             Some(
@@ -484,9 +494,8 @@ impl Transcript {
         }
         self.requests += 1;
         let id = format!("#{}", self.requests);
-        let turn = self.turn.clone();
         say.event(
-            turn.as_ref(),
+            self.turn.as_ref(),
             None,
             ModelRequest::new().request_id(id.clone()).source(Source::Foreground),
             None,

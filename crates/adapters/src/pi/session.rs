@@ -5,8 +5,10 @@
 //! starts over.
 
 use std::path::Path;
+use std::sync::LazyLock;
 
 use chrono::{DateTime, Utc};
+use memchr::memmem::Finder;
 use retryscope_events::{AttemptOutcome, ModelAttempt, ModelRequest, Source};
 use retryscope_record::{Facts, GapKind, Mark, Place, RunKey, Sink};
 
@@ -14,7 +16,7 @@ use super::Profile;
 use super::answer::Answer;
 use super::conversation::Conversation;
 use crate::LineDecoder;
-use crate::json::{Object, holds};
+use crate::json::Object;
 use crate::say::Say;
 
 pub(super) struct Session {
@@ -112,10 +114,14 @@ impl Session {
 
 /// Entries that say nothing about requests, known by their beginning so that they are not parsed.
 fn is_other(line: &[u8]) -> bool {
+    const OTHERS: &[&[u8]] =
+        &[b"label\"", b"session_info\"", b"title_change\"", b"thinking_level_change\"", b"mode_change\""];
+    static TYPE: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"type\":\""));
     let head = &line[..line.len().min(64)];
-    ["label", "session_info", "title_change", "thinking_level_change", "mode_change"]
-        .iter()
-        .any(|kind| holds(head, &format!("\"type\":\"{kind}\"")))
+    TYPE.find_iter(head).any(|at| {
+        let name = &head[at + TYPE.needle().len()..];
+        OTHERS.iter().any(|kind| name.starts_with(kind))
+    })
 }
 
 impl LineDecoder for Session {
