@@ -9,33 +9,54 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::skip;
+use crate::skip::{self, Cursor, Key};
 
 /// Members of an object in their order, values unparsed.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(crate) struct Object<'a>(Vec<(Cow<'a, str>, &'a str)>);
+
+/// Hardly any object has more members; the memory for so many is still of a size that is quickly had.
+const USUAL_MEMBERS: usize = 24;
 
 impl<'a> Object<'a> {
     /// Parses one line; `None` if it is not a JSON object.
     pub(crate) fn parse(line: &'a [u8]) -> Option<Self> {
-        let text = std::str::from_utf8(line).ok()?;
-        if skip::holds_control(line) {
-            // White space between the members is fine, within a string it is not: the slow way is sure to tell.
-            serde_json::from_str::<&RawValue>(text).ok()?;
-        }
-        Self::of_text(text)
+        Self::of_text(std::str::from_utf8(line).ok()?)
     }
 
-    /// Reads the members of a text without control characters in its strings.
+    /// Parses one line together with a member that most lines of its kind are read for: looking at each byte once, where
+    /// [`Object::object`] would look at those of the member again. Returns what that would, too.
+    pub(crate) fn parse_with(line: &'a [u8], inner_key: &str) -> Option<(Self, Option<Self>)> {
+        let mut members = Vec::with_capacity(USUAL_MEMBERS);
+        let mut inner = None;
+        skip::whole(std::str::from_utf8(line).ok()?, |at| {
+            at.members(|at, key| {
+                let key = name(key)?;
+                let value = at.slice(|at| {
+                    if key == inner_key {
+                        inner = at.attempt(Self::read);
+                        if inner.is_some() {
+                            return Some(());
+                        }
+                    }
+                    at.value()
+                })?;
+                members.push((key, value));
+                Some(())
+            })
+        })?;
+        Some((Self(members), inner))
+    }
+
     fn of_text(text: &'a str) -> Option<Self> {
-        let mut members = Vec::with_capacity(16);
-        skip::members(text, |key, value| {
-            let key = if memchr::memchr(b'\\', key.as_bytes()).is_none() {
-                Cow::Borrowed(key.get(1..key.len() - 1)?)
-            } else {
-                Cow::Owned(serde_json::from_str(key).ok()?)
-            };
-            members.push((key, value));
+        skip::whole(text, Self::read)
+    }
+
+    /// Reads the object that begins here.
+    fn read(at: &mut Cursor<'a>) -> Option<Self> {
+        let mut members = Vec::with_capacity(USUAL_MEMBERS);
+        at.members(|at, key| {
+            members.push((name(key)?, at.slice(Cursor::value)?));
             Some(())
         })?;
         Some(Self(members))
@@ -43,7 +64,10 @@ impl<'a> Object<'a> {
 
     /// Returns the unparsed text of a member; `None` if absent or null.
     pub(crate) fn raw(&self, key: &str) -> Option<&'a str> {
-        let (_, value) = self.0.iter().rev().find(|(name, _)| name == key)?;
+        // Keys of one length mostly differ in their first byte; a call to compare the rest is dear beside that.
+        let first = key.as_bytes().first();
+        let is_key = |name: &str| name.as_bytes().first() == first && name == key;
+        let (_, value) = self.0.iter().rev().find(|(name, _)| is_key(name))?;
         Some(*value).filter(|text| *text != "null")
     }
 
@@ -93,14 +117,14 @@ impl<'a> Object<'a> {
     /// Returns the elements of an array member that are objects; `None` if it is no array.
     pub(crate) fn objects(&self, key: &str) -> Option<Vec<Object<'a>>> {
         let mut objects = Vec::new();
-        skip::elements(self.raw(key)?, |element| objects.extend(Self::of_text(element)))?;
+        skip::whole(self.raw(key)?, |at| at.elements(|element| objects.extend(Self::of_text(element))))?;
         Some(objects)
     }
 
     /// Returns the number of elements of an array member.
     pub(crate) fn length(&self, key: &str) -> Option<u64> {
         let mut length = 0;
-        skip::elements(self.raw(key)?, |_| length += 1)?;
+        skip::whole(self.raw(key)?, |at| at.elements(|_| length += 1))?;
         Some(length)
     }
 
@@ -118,6 +142,10 @@ impl<'a> Object<'a> {
     pub(crate) fn members(&self) -> impl Iterator<Item = (&str, &'a str)> {
         self.0.iter().map(|(name, value)| (&**name, *value))
     }
+}
+
+fn name(key: Key<'_>) -> Option<Cow<'_, str>> {
+    if key.is_plain { key.quoted.get(1..key.quoted.len() - 1).map(Cow::Borrowed) } else { text(key.quoted) }
 }
 
 /// Returns the text of a JSON string; `None` for other values.

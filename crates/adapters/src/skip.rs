@@ -1,78 +1,91 @@
 //! Steps over JSON values without building them: where does each member of an object begin and end?
 //!
-//! Accepts exactly what `serde_json` accepts, given text whose strings hold no control characters (see
-//! [`holds_control`]): a test compares the two. Most bytes of a log stand in long strings; those are stepped over in
-//! blocks.
+//! Accepts exactly what `serde_json` accepts: a test compares the two.
 
-use std::sync::LazyLock;
+mod string;
 
-use memchr::memchr;
-use memchr::memmem::Finder;
-
-/// Returns whether any byte is a control character.
-pub(crate) fn holds_control(bytes: &[u8]) -> bool {
-    // Without an early exit within a block, so that it becomes vector instructions.
-    let block_holds = |block: &[u8]| block.iter().fold(0, |any, byte| any | u8::from(*byte < 0x20)) != 0;
-    let blocks = bytes.chunks_exact(256);
-    let rest = blocks.remainder();
-    blocks.into_iter().any(block_holds) || block_holds(rest)
+/// Returns what `read` reads; `None` if that is not the whole text.
+pub(crate) fn whole<'a, T>(text: &'a str, read: impl FnOnce(&mut Cursor<'a>) -> Option<T>) -> Option<T> {
+    let mut at = Cursor { text, bytes: text.as_bytes(), at: 0, open: Vec::new() };
+    at.space();
+    let result = read(&mut at)?;
+    at.space();
+    (at.at == text.len()).then_some(result)
 }
 
-/// Hands over the key (in quotes) and the value of each member of an object; `None` if the text is not one object, or
-/// if `take` says so.
-pub(crate) fn members<'a>(text: &'a str, mut take: impl FnMut(&'a str, &'a str) -> Option<()>) -> Option<()> {
-    let mut at = Cursor { text, bytes: text.as_bytes(), at: 0 };
-    at.space();
-    at.expect(b'{')?;
-    at.space();
-    if at.peek() == Some(b'}') {
-        at.at += 1;
-        return at.ends();
-    }
-    loop {
-        let key = at.slice(Cursor::string)?;
-        at.space();
-        at.expect(b':')?;
-        at.space();
-        let value = at.slice(Cursor::value)?;
-        take(key, value)?;
-        at.space();
-        match at.next()? {
-            b',' => at.space(),
-            b'}' => return at.ends(),
-            _ => return None,
-        }
-    }
+/// The key of a member.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Key<'a> {
+    /// As it stands there, in quotes.
+    pub(crate) quoted: &'a str,
+    /// It surely holds no escape.
+    pub(crate) is_plain: bool,
 }
 
-/// Hands over each element of an array; `None` if the text is not one array.
-pub(crate) fn elements<'a>(text: &'a str, mut take: impl FnMut(&'a str)) -> Option<()> {
-    let mut at = Cursor { text, bytes: text.as_bytes(), at: 0 };
-    at.space();
-    at.expect(b'[')?;
-    at.space();
-    if at.peek() == Some(b']') {
-        at.at += 1;
-        return at.ends();
-    }
-    loop {
-        take(at.slice(Cursor::value)?);
-        at.space();
-        match at.next()? {
-            b',' => at.space(),
-            b']' => return at.ends(),
-            _ => return None,
-        }
-    }
-}
-
-struct Cursor<'a> {
+/// A place in a JSON text.
+pub(crate) struct Cursor<'a> {
     text: &'a str,
     bytes: &'a [u8],
     at: usize,
+    /// The end of each bracket that is open, innermost last: nothing recurses, however deep.
+    open: Vec<u8>,
 }
 
 impl<'a> Cursor<'a> {
+    /// Hands over the key of each member of the object that begins here to `take`, which steps over the value.
+    pub(crate) fn members(&mut self, mut take: impl FnMut(&mut Self, Key<'a>) -> Option<()>) -> Option<()> {
+        self.expect(b'{')?;
+        self.space();
+        if self.peek() == Some(b'}') {
+            self.at += 1;
+            return Some(());
+        }
+        loop {
+            let from = self.at;
+            let is_plain = self.string()?;
+            let key = Key { quoted: self.text.get(from..self.at)?, is_plain };
+            self.space();
+            self.expect(b':')?;
+            self.space();
+            take(self, key)?;
+            self.space();
+            match self.next()? {
+                b',' => self.space(),
+                b'}' => return Some(()),
+                _ => return None,
+            }
+        }
+    }
+
+    /// Hands over each element of the array that begins here.
+    pub(crate) fn elements(&mut self, mut take: impl FnMut(&'a str)) -> Option<()> {
+        self.expect(b'[')?;
+        self.space();
+        if self.peek() == Some(b']') {
+            self.at += 1;
+            return Some(());
+        }
+        loop {
+            take(self.slice(Self::value)?);
+            self.space();
+            match self.next()? {
+                b',' => self.space(),
+                b']' => return Some(()),
+                _ => return None,
+            }
+        }
+    }
+
+    /// Returns what `step` returns; stays where it is if that is nothing.
+    pub(crate) fn attempt<T>(&mut self, step: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+        let from = self.at;
+        let result = step(self);
+        if result.is_none() {
+            self.at = from;
+        }
+        result
+    }
+
     fn peek(&self) -> Option<u8> {
         self.bytes.get(self.at).copied()
     }
@@ -93,29 +106,25 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn ends(mut self) -> Option<()> {
-        self.space();
-        (self.at == self.bytes.len()).then_some(())
-    }
-
-    fn slice(&mut self, step: impl FnOnce(&mut Self) -> Option<()>) -> Option<&'a str> {
+    /// Returns what `step` steps over.
+    pub(crate) fn slice(&mut self, step: impl FnOnce(&mut Self) -> Option<()>) -> Option<&'a str> {
         let from = self.at;
         step(self)?;
         self.text.get(from..self.at)
     }
 
     /// Steps over one value, however deep.
-    fn value(&mut self) -> Option<()> {
+    pub(crate) fn value(&mut self) -> Option<()> {
         match self.peek()? {
-            b'"' => self.string(),
+            b'"' => self.string().map(drop),
             b'{' | b'[' => self.nested(),
             _ => self.scalar(),
         }
     }
 
-    /// Steps over an object or array. Keeps the open brackets in a vector: nothing recurses.
+    /// Steps over an object or array.
     fn nested(&mut self) -> Option<()> {
-        let mut open: Vec<u8> = Vec::new();
+        let outside = self.open.len();
         loop {
             // At the start of a value.
             match self.peek()? {
@@ -126,17 +135,20 @@ impl<'a> Cursor<'a> {
                     if self.peek() == Some(end) {
                         self.at += 1;
                     } else {
-                        open.push(end);
+                        self.open.push(end);
                         self.key(end)?;
                         continue;
                     }
                 }
-                b'"' => self.string()?,
+                b'"' => drop(self.string()?),
                 _ => self.scalar()?,
             }
             // After a value.
             loop {
-                let Some(end) = open.last().copied() else { return Some(()) };
+                if self.open.len() == outside {
+                    return Some(());
+                }
+                let end = self.open.last().copied()?;
                 self.space();
                 match self.next()? {
                     b',' => {
@@ -145,7 +157,7 @@ impl<'a> Cursor<'a> {
                         break;
                     }
                     byte if byte == end => {
-                        open.pop();
+                        self.open.pop();
                     }
                     _ => return None,
                 }
@@ -164,43 +176,12 @@ impl<'a> Cursor<'a> {
         Some(())
     }
 
-    fn string(&mut self) -> Option<()> {
+    /// Steps over a string; returns whether it surely holds no escape.
+    fn string(&mut self) -> Option<bool> {
         self.expect(b'"')?;
-        // Most strings are short and plain: a few words by hand.
-        for _ in 0..4 {
-            let Some(word) = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk::<8>()) else {
-                break;
-            };
-            let word = u64::from_le_bytes(*word);
-            let quotes = zero_bytes(word ^ repeated(b'"'));
-            let escapes = zero_bytes(word ^ repeated(b'\\'));
-            if escapes != 0 {
-                break;
-            }
-            if quotes != 0 {
-                self.at += (quotes.trailing_zeros() / 8) as usize + 1;
-                return Some(());
-            }
-            self.at += 8;
-        }
-        self.long_string()
-    }
-
-    /// Steps over the rest of a string: finds its end, then looks at its escapes.
-    fn long_string(&mut self) -> Option<()> {
-        let rest = self.bytes.get(self.at..)?;
-        let mut end = 0;
-        loop {
-            end += memchr(b'"', rest.get(end..)?)?;
-            let escapes = rest.get(..end)?.iter().rev().take_while(|byte| **byte == b'\\').count();
-            if escapes.is_multiple_of(2) {
-                break;
-            }
-            end += 1;
-        }
-        let inside = rest.get(..end)?;
-        self.at += end + 1;
-        (are_plain_escapes(inside) && are_plain_codes(inside) || are_escapes(inside)).then_some(())
+        let (end, is_plain) = string::end(self.bytes, self.at)?;
+        self.at = end;
+        Some(is_plain)
     }
 
     /// Steps over a number, `true`, `false` or `null`.
@@ -251,51 +232,6 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Returns whether a backslash is always followed by what may follow it; false also for some that need a closer look.
-fn are_plain_escapes(inside: &[u8]) -> bool {
-    // Pairs of neighbours, without an early exit within a block, so that it becomes vector instructions.
-    let is_odd = |(byte, next): (&u8, &u8)| {
-        let may_follow = matches!(next, b'n' | b'"' | b't' | b'r' | b'u' | b'/' | b'b' | b'f' | b'\\');
-        u8::from(*byte == b'\\') & u8::from(!may_follow)
-    };
-    let block_is_odd =
-        |(bytes, nexts): (&[u8], &[u8])| bytes.iter().zip(nexts).fold(0, |any, pair| any | is_odd(pair)) != 0;
-    let Some(nexts) = inside.get(1..) else { return true };
-    !inside.chunks(256).zip(nexts.chunks(256)).any(block_is_odd)
-}
-
-/// Returns whether digits follow wherever a character may be given by its code; false also for some that need a closer
-/// look.
-fn are_plain_codes(inside: &[u8]) -> bool {
-    static CODE: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\\u"));
-    CODE.find_iter(inside)
-        .all(|at| inside.get(at + 2..at + 6).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)))
-}
-
-/// Returns whether each escape is one, looking at one after the other.
-fn are_escapes(mut inside: &[u8]) -> bool {
-    while let Some(at) = memchr(b'\\', inside) {
-        let length = match inside.get(at + 1) {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => 2,
-            Some(b'u') if inside.get(at + 2..at + 6).is_some_and(|d| d.iter().all(u8::is_ascii_hexdigit)) => {
-                6
-            }
-            _ => return false,
-        };
-        inside = inside.get(at + length..).unwrap_or_default();
-    }
-    true
-}
-
-const fn repeated(byte: u8) -> u64 {
-    u64::from_le_bytes([byte; 8])
-}
-
-/// Returns a word whose lowest set bit stands in the first zero byte; 0 if no byte is zero.
-const fn zero_bytes(word: u64) -> u64 {
-    word.wrapping_sub(repeated(0x01)) & !word & repeated(0x80)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -338,6 +274,13 @@ mod tests {
 
     fn check(line: &[u8]) {
         assert_eq!(fast(line), slow(line), "{}", String::from_utf8_lossy(line));
+        for key in ["a", "message"] {
+            let apart = Object::parse(line).map(|object| {
+                let inner = object.object(key);
+                (object, inner)
+            });
+            assert_eq!(Object::parse_with(line, key), apart, "{}", String::from_utf8_lossy(line));
+        }
     }
 
     #[test]
@@ -389,6 +332,11 @@ mod tests {
             "{\"a\":1 2}",
             "{\"a\":{\"b\":1 \"c\":2}}",
             "{\"a\":\"unclosed}",
+            "{\"a\":{\"b\":1},\"a\":2}",
+            "{\"a\":2,\"\\u0061\":{\"b\":1}}",
+            "{\"a\":{\"b\":1},\"a\":null}",
+            "{\"a\":{\"b\":1,\"\\ud800\":{}}}",
+            "{\"a\":{\"b\":[1,{\"c\":\"\\ud800\"}],\"\\ud800\":{}},\"b\":[[]]}",
         ] {
             check(line.as_bytes());
         }
@@ -415,6 +363,34 @@ mod tests {
             check(&bytes);
             bytes.truncate(cut);
             check(&bytes);
+        }
+
+        #[test]
+        fn any_string_ends_where_the_slow_way_sees_it_end(
+            before in 0..70usize,
+            pieces in prop::collection::vec(
+                prop_oneof![
+                    10 => Just("\\"),
+                    4 => Just("\""),
+                    4 => Just("\\\""),
+                    4 => Just("\\\\"),
+                    4 => Just("\\n"),
+                    2 => Just("\\u00e9"),
+                    2 => Just("\\/"),
+                    1 => Just("\\u00"),
+                    1 => Just("\t"),
+                    4 => Just("n"),
+                    4 => Just("é"),
+                    8 => Just("a stretch of text"),
+                ],
+                0..40,
+            ),
+            after in 0..20usize,
+        ) {
+            let text = [&"x".repeat(before), &*pieces.concat(), &"x".repeat(after)].concat();
+            check(format!("{{\"a\":\"{text}\"}}").as_bytes());
+            check(format!("{{\"a\":\"{text}").as_bytes());
+            check(format!("{{\"a\":\"{text}\",\"b\":[\"{text}\",{{}}],\"{text}\":1}}").as_bytes());
         }
     }
 }

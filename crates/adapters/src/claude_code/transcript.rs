@@ -4,6 +4,7 @@
 //! its `base` repeats it, any other is a new logical request. Without them a request is known from its answer, its
 //! `api_error` lines or its final error, and further repeats may be hidden.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::sync::LazyLock;
 
@@ -80,6 +81,11 @@ fn matters(line: &[u8]) -> bool {
     !other
 }
 
+/// Returns whether a `user` line says what a tool gave, in the form that has a member for it.
+fn is_tool_result(record: &Object<'_>) -> bool {
+    record.raw("toolUseResult").is_some()
+}
+
 /// How a person's interruption begins.
 const INTERRUPT: &str = "[Request interrupted by user";
 
@@ -100,7 +106,7 @@ impl LineDecoder for Transcript {
         if !matters(line) {
             return;
         }
-        let Some(record) = Object::parse(line) else {
+        let Some((record, message)) = Object::parse_with(line, "message") else {
             if !line.iter().all(u8::is_ascii_whitespace) {
                 sink.gap(place, GapKind::InvalidJson);
             }
@@ -110,12 +116,17 @@ impl LineDecoder for Transcript {
         if let Some(session) = record.str("sessionId") {
             self.enter_run(place, &session, &record, sink);
         }
+        // Most of a file are results of tools; what matters in them is only whether the person interrupted.
+        if kind == "user" && is_tool_result(&record) && !record.raw("message").is_some_and(may_interrupt) {
+            return;
+        }
         let Some(run) = self.run.clone() else { return };
         let mut say = Say { place, run, at: record.time("timestamp"), sink };
+        let message = message.unwrap_or_default();
         match &*kind {
-            "user" => self.user(&record, &mut say),
+            "user" => self.user(&record, &message, &mut say),
             "api-request" => self.api_request(&record, &mut say),
-            "assistant" => self.assistant(&record, &mut say),
+            "assistant" => self.assistant(&record, &message, &mut say),
             "system" => self.system(&record, &mut say),
             "cost-state" => {
                 let started_at = record.time("startTime");
@@ -123,6 +134,15 @@ impl LineDecoder for Transcript {
             }
             _ => {}
         }
+    }
+}
+
+/// Returns whether a run is that of a session, or of a subagent in it.
+fn is_of(run: &RunKey, session: &str, agent_id: Option<&str>) -> bool {
+    let rest = run.id.strip_prefix(session);
+    match agent_id {
+        Some(agent_id) => rest.and_then(|rest| rest.strip_prefix(':')) == Some(agent_id),
+        None => rest == Some(""),
     }
 }
 
@@ -157,16 +177,20 @@ impl Say<'_> {
 impl Transcript {
     fn enter_run(&mut self, place: Place, session: &str, record: &Object<'_>, sink: &mut dyn Sink) {
         let agent_id = record.str("agentId");
-        let key = match &agent_id {
-            Some(agent_id) => subagent_key(session, agent_id),
-            // Older subagent files name no agent in some lines; the run of the file stays.
-            None if record.bool("isSidechain") == Some(true) && self.run.is_some() => return,
-            None => RunKey::new(AGENT, session),
-        };
-        let version = record.string("version");
-        if self.run.as_ref() == Some(&key) && (version.is_none() || version == self.version) {
+        // Older subagent files name no agent in some lines; the run of the file stays.
+        if agent_id.is_none() && record.bool("isSidechain") == Some(true) && self.run.is_some() {
             return;
         }
+        let version = record.str("version");
+        let is_same = self.run.as_ref().is_some_and(|run| is_of(run, session, agent_id.as_deref()));
+        if is_same && (version.is_none() || version.as_deref() == self.version.as_deref()) {
+            return;
+        }
+        let key = match &agent_id {
+            Some(agent_id) => subagent_key(session, agent_id),
+            None => RunKey::new(AGENT, session),
+        };
+        let version = version.map(Cow::into_owned);
         self.version = version.or(self.version.take());
         let facts = Facts {
             agent_version: self.version.clone(),
@@ -199,13 +223,7 @@ impl Transcript {
         }
     }
 
-    fn user(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
-        let is_tool_result = record.raw("toolUseResult").is_some();
-        // Most of a file are results of tools; what matters in them is only whether the person interrupted.
-        if is_tool_result && !record.raw("message").is_some_and(may_interrupt) {
-            return;
-        }
-        let message = record.object("message").unwrap_or_default();
+    fn user(&mut self, record: &Object<'_>, message: &Object<'_>, say: &mut Say<'_>) {
         let content = message.raw("content").unwrap_or("");
         if is_interrupt(content) {
             let turn = self.turn.clone();
@@ -218,7 +236,7 @@ impl Transcript {
             });
             return;
         }
-        let is_tool_result = is_tool_result
+        let is_tool_result = is_tool_result(record)
             || message
                 .objects("content")
                 .is_some_and(|blocks| blocks.iter().any(|b| b.is("type", "tool_result")));
@@ -278,29 +296,28 @@ impl Transcript {
             model: model.clone(),
             ..Candidate::default()
         };
-        let turn = self.turn.clone();
         let query = record.string("querySource").unwrap_or_default();
         if repeats.is_none() && open.is_none() {
             // The program asks something else although nothing answered: the request before was given up.
             if let Some(before) = self.request.take().filter(|r| !r.answered) {
-                say.event(turn.as_ref(), None, ModelFailed::new().request_id(before.id), None);
+                say.event(self.turn.as_ref(), None, ModelFailed::new().request_id(before.id), None);
             }
             let source = if query == "compact" { Source::Background } else { Source::Foreground };
             let request =
                 ModelRequest::new().request_id(root.clone()).candidate(candidate.clone()).source(source);
-            say.event(turn.as_ref(), None, request.purpose(query), None);
+            say.event(self.turn.as_ref(), None, request.purpose(query), None);
         } else if let Some(changed) = changed.filter(|changed| !changed.is_empty())
             && self.request.as_ref().is_some_and(|before| before.model == model)
         {
             // A repeat that has no error line of its own, but shows what the program changed.
             let retry = ModelRetry::new().request_id(root.clone()).layer(Layer::Agent).changed(changed);
-            say.event(turn.as_ref(), None, retry, None);
+            say.event(self.turn.as_ref(), None, retry, None);
         }
         let mut attempt =
             ModelAttempt::new().request_id(root.clone()).attempt_id(id.clone()).candidate(candidate);
         attempt.started_at = say.at;
         attempt.layer = repeats.map(|_| Layer::Agent);
-        say.event(turn.as_ref(), None, attempt, None);
+        say.event(self.turn.as_ref(), None, attempt, None);
         self.request = Some(OpenRequest { id: root, answered: false, model });
         self.chain_order.push_back(id.clone());
         self.chains.insert(id, chain);
@@ -368,16 +385,14 @@ impl Transcript {
                 .collect()
         });
         let raw = headers.map(|headers| RawFailure { headers, body: None });
-        let turn = self.turn.clone();
-        say.event(turn.as_ref(), record.string("uuid"), retry, raw);
+        say.event(self.turn.as_ref(), record.string("uuid"), retry, raw);
     }
 
-    fn assistant(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
-        let message = record.object("message").unwrap_or_default();
-        let session = say.run.id.split(':').next().unwrap_or_default().to_owned();
-        if record.str("requestSessionId").is_some_and(|id| id != session) {
+    fn assistant(&mut self, record: &Object<'_>, message: &Object<'_>, say: &mut Say<'_>) {
+        let session = say.run.id.split(':').next().unwrap_or_default();
+        if let Some(other) = record.str("requestSessionId").filter(|id| id != session) {
             // Copied by a fork; so was what stands before it in this request.
-            let forked_from = record.string("requestSessionId");
+            let forked_from = Some(other.into_owned());
             say.mark(Mark::Facts(Facts { forked_from, ..Facts::default() }));
             say.mark(Mark::Copied);
             self.request = None;
@@ -389,9 +404,9 @@ impl Transcript {
             say.mark(Mark::Anchor(id));
         }
         if record.bool("isApiErrorMessage") == Some(true) {
-            self.final_error(record, &message, say);
+            self.final_error(record, message, say);
         } else if !message.is("model", "<synthetic>") {
-            self.answer(record, &message, say);
+            self.answer(record, message, say);
         }
     }
 
@@ -401,8 +416,7 @@ impl Transcript {
             .and_then(|blocks| blocks.iter().find_map(|b| b.string("text")))
             .or_else(|| message.string("content"));
         let turn = self.turn.clone();
-        let reason =
-            record.string("apiError").or_else(|| record.str("error").map(std::borrow::Cow::into_owned));
+        let reason = record.string("apiError").or_else(|| record.str("error").map(Cow::into_owned));
         // Without a request on the wire: the program refused before it asked.
         let local = text
             .as_deref()
@@ -445,7 +459,6 @@ impl Transcript {
             self.ensure_request(model.as_deref(), say);
         }
         self.last_message_id = message_id;
-        let turn = self.turn.clone();
         let Some(request) = &mut self.request else { return };
         request.answered = true;
         let candidate = Candidate {
@@ -458,7 +471,7 @@ impl Transcript {
         response.usage = message.object("usage").map(|usage| usage_of(&usage));
         response.requested_model = record.string("requestedModel");
         let stop = response.stop_reason.clone();
-        say.event(turn.as_ref(), None, response, None);
+        say.event(self.turn.as_ref(), None, response, None);
         let calls_tool = message.raw("content").is_some_and(|content| content.contains("\"tool_use\""));
         let ended = match stop.as_deref() {
             Some(
@@ -481,9 +494,8 @@ impl Transcript {
         }
         self.requests += 1;
         let id = format!("#{}", self.requests);
-        let turn = self.turn.clone();
         say.event(
-            turn.as_ref(),
+            self.turn.as_ref(),
             None,
             ModelRequest::new().request_id(id.clone()).source(Source::Foreground),
             None,

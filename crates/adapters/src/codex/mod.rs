@@ -124,8 +124,8 @@ fn time_of_uuid(uuid: &str) -> Option<u64> {
     if !is_uuid(uuid) || uuid.as_bytes().get(14) != Some(&b'7') {
         return None;
     }
-    let digits: String = uuid.chars().filter(|c| *c != '-').take(12).collect();
-    u64::from_str_radix(&digits, 16).ok()
+    let (high, low) = (uuid.get(..8)?, uuid.get(9..13)?);
+    Some(u64::from_str_radix(high, 16).ok()? << 16 | u64::from_str_radix(low, 16).ok()?)
 }
 
 /// Returns whether a version is at least `major.minor`; an unreadable one is not.

@@ -9,19 +9,21 @@ mod origin;
 
 use chrono::{DateTime, Utc};
 use retryscope_events::Source;
-use retryscope_record::{Facts, GapKind, Mark, Place, Shown, Sink, TurnOutcome};
+use retryscope_record::{Facts, GapKind, Mark, Place, RunKey, Shown, Sink, TurnOutcome};
 
 use self::ask::Asking;
 use self::origin::Origin;
 use super::error::Told;
 use super::say::Say;
-use super::{at_least, fields};
+use super::{AGENT, at_least, fields};
 use crate::LineDecoder;
 use crate::json::Object;
 
 /// Reads a rollout.
 pub(super) struct Rollout {
     origin: Origin,
+    /// The run of the record before: nearly always that of the next one too.
+    run: Option<RunKey>,
     version: Option<String>,
     /// The running turn.
     turn: Option<String>,
@@ -37,6 +39,7 @@ impl Rollout {
     pub(super) fn new(named: Option<String>) -> Self {
         Self {
             origin: Origin::new(named),
+            run: None,
             version: None,
             turn: None,
             prompts: 0,
@@ -51,13 +54,13 @@ impl LineDecoder for Rollout {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
         }
-        let Some(record) = Object::parse(line) else {
+        let Some((record, payload)) = Object::parse_with(line, "payload") else {
             sink.gap(place, GapKind::InvalidJson);
             return;
         };
         let Some(kind) = record.str("type") else { return };
         let at = record.time("timestamp");
-        let Some(payload) = record.object("payload") else {
+        let Some(payload) = payload else {
             if kind == "session_meta" {
                 sink.gap(place, GapKind::IncompleteRecord);
             }
@@ -69,11 +72,16 @@ impl LineDecoder for Rollout {
         }
         let turn = fields::turn_id(&payload);
         // Taken over from another thread, or of no thread at all.
-        let Some(thread) = self.origin.of_record(at, turn.as_deref()).map(str::to_owned) else {
+        let Some(thread) = self.origin.of_record(at, turn.as_deref()) else {
             self.asking.skip(&payload);
             return;
         };
-        let mut say = Say::new(place, &thread, at, sink);
+        let run = match self.run.take().filter(|run| *run.id == *thread) {
+            Some(same) => same,
+            None => RunKey::new(AGENT, thread),
+        };
+        self.run = Some(run.clone());
+        let mut say = Say { place, run, at, turn: None, sink };
         self.enter(turn, &kind, &mut say);
         self.record(&kind, &payload, &mut say);
     }

@@ -5,8 +5,10 @@
 //! starts over.
 
 use std::path::Path;
+use std::sync::LazyLock;
 
 use chrono::{DateTime, Utc};
+use memchr::memmem::Finder;
 use retryscope_events::{AttemptOutcome, ModelAttempt, ModelRequest, Source};
 use retryscope_record::{Facts, GapKind, Mark, Place, RunKey, Sink};
 
@@ -14,7 +16,7 @@ use super::Profile;
 use super::answer::Answer;
 use super::conversation::Conversation;
 use crate::LineDecoder;
-use crate::json::{Object, holds};
+use crate::json::Object;
 use crate::say::Say;
 
 pub(super) struct Session {
@@ -76,8 +78,8 @@ impl Session {
         say.mark(Mark::Facts(facts));
     }
 
-    fn message(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
-        let Some(message) = record.object("message") else { return };
+    fn message(&mut self, record: &Object<'_>, message: Option<&Object<'_>>, say: &mut Say<'_>) {
+        let Some(message) = message else { return };
         let appended = say.at;
         match message.str("role").as_deref() {
             Some("system") => self.conversation.system(say),
@@ -87,7 +89,7 @@ impl Session {
             Some("user") => self.conversation.user(record.string("id"), message.u64("timestamp"), say),
             Some("toolResult") => self.conversation.advance(message.time("timestamp").or(appended), say),
             Some("assistant") => {
-                if let Some(answer) = Answer::parse(&message) {
+                if let Some(answer) = Answer::parse(message) {
                     self.conversation.answer(&answer, appended, say);
                 }
             }
@@ -112,10 +114,14 @@ impl Session {
 
 /// Entries that say nothing about requests, known by their beginning so that they are not parsed.
 fn is_other(line: &[u8]) -> bool {
+    const OTHERS: &[&[u8]] =
+        &[b"label\"", b"session_info\"", b"title_change\"", b"thinking_level_change\"", b"mode_change\""];
+    static TYPE: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"type\":\""));
     let head = &line[..line.len().min(64)];
-    ["label", "session_info", "title_change", "thinking_level_change", "mode_change"]
-        .iter()
-        .any(|kind| holds(head, &format!("\"type\":\"{kind}\"")))
+    TYPE.find_iter(head).any(|at| {
+        let name = &head[at + TYPE.needle().len()..];
+        OTHERS.iter().any(|kind| name.starts_with(kind))
+    })
 }
 
 impl LineDecoder for Session {
@@ -123,7 +129,7 @@ impl LineDecoder for Session {
         if is_other(line) {
             return;
         }
-        let Some(record) = Object::parse(line) else {
+        let Some((record, message)) = Object::parse_with(line, "message") else {
             if !line.iter().all(u8::is_ascii_whitespace) {
                 sink.gap(place, GapKind::InvalidJson);
             }
@@ -144,15 +150,13 @@ impl LineDecoder for Session {
                 ));
             }
             self.copied += 1;
-            if kind == "message"
-                && record.object("message").is_some_and(|message| message.is("role", "system"))
-            {
+            if kind == "message" && message.is_some_and(|message| message.is("role", "system")) {
                 self.conversation.system(&mut say);
             }
             return;
         }
         match &*kind {
-            "message" => self.message(&record, &mut say),
+            "message" => self.message(&record, message.as_ref(), &mut say),
             "context_edit" => self.conversation.dropped(),
             "usage" | "model_usage" => self.side_call(&record, &mut say),
             "custom" if record.is("customType", "session_exit") => {
