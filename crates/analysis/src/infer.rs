@@ -6,12 +6,12 @@
 
 use std::borrow::Cow;
 
+use retryscope_events::Candidate;
 use retryscope_policy::{self as policy, Policy, Settings};
-use retryscope_record::View;
+use retryscope_record::{Shown, View};
 
 use crate::count::Bound;
 use crate::judge::Failure;
-use crate::run::Attempt;
 use crate::view::ViewOfRun;
 
 /// Policies that may have been in force, and the settings read.
@@ -56,11 +56,21 @@ impl<'a> Inference<'a> {
         let mut filled = Cow::Borrowed(view);
         for (t, turn) in view.turns.iter().enumerate() {
             for (r, request) in turn.requests.iter().enumerate() {
+                // Nothing was sent yet, as far as the log goes; what is sent next may hide more, the more so if it is not
+                // known yet who is asked.
+                if request.attempts.is_empty() && request.end.is_none() {
+                    let next = self.behind(&known, id, request.api.as_deref(), &request.candidate, None);
+                    if next.0 != Bound::exact(1) || request.candidate.provider.is_none() {
+                        let shown = &mut filled.to_mut().turns[t].requests[r].visibility.attempts;
+                        *shown = (*shown).min(Shown::Some);
+                    }
+                }
                 for (a, attempt) in request.attempts.iter().enumerate() {
                     if attempt.sends != Bound::exact(1) || attempt.sends_told {
                         continue;
                     }
-                    let (bound, basis) = self.behind(&known, id, attempt);
+                    let (api, failure) = (attempt.api.as_deref(), attempt.failure.as_ref());
+                    let (bound, basis) = self.behind(&known, id, api, &attempt.candidate, failure);
                     if bound != Bound::exact(1) {
                         let request = &mut filled.to_mut().turns[t].requests[r];
                         request.attempts[a].sends = bound;
@@ -73,13 +83,19 @@ impl<'a> Inference<'a> {
     }
 
     /// Returns how many requests stand behind one visible attempt.
-    fn behind(&self, policies: &[&Policy], view: &str, attempt: &Attempt) -> (Bound, String) {
-        let api = attempt.api.as_deref();
-        let settings = match attempt.candidate.provider.as_deref().or(self.provider) {
+    fn behind(
+        &self,
+        policies: &[&Policy],
+        view: &str,
+        api: Option<&str>,
+        candidate: &Candidate,
+        failure: Option<&Failure>,
+    ) -> (Bound, String) {
+        let settings = match candidate.provider.as_deref().or(self.provider) {
             Some(provider) => Cow::Owned(self.settings.as_ref().clone().for_provider(provider)),
             None => Cow::Borrowed(self.settings.as_ref()),
         };
-        let one = |policy: &Policy| match attempt.failure.as_ref().and_then(kind_of) {
+        let one = |policy: &Policy| match failure.and_then(kind_of) {
             // That a loop ran to its end raises the lower end only where its settings were looked at.
             Some(failure) if self.settings_are_known => policy.hidden_under(failure, view, api, &settings),
             _ => policy.hidden_per_visible_attempt(view, api, &settings),

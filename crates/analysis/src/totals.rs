@@ -166,6 +166,12 @@ pub struct Series {
     pub labels: Labels,
 }
 
+/// What a later reading took back of one series.
+struct Fall {
+    series: SeriesId,
+    left: u64,
+}
+
 /// What is new of one series.
 struct Growth {
     series: SeriesId,
@@ -255,13 +261,13 @@ impl Totals {
             });
         }
         let mut added = self.added.remove(&run.key).unwrap_or_default();
-        let mut fallen: BTreeMap<Metric, u64> = BTreeMap::new();
+        let mut fallen: BTreeMap<Metric, Vec<Fall>> = BTreeMap::new();
         let mut growths: BTreeMap<Metric, Vec<Growth>> = BTreeMap::new();
         for (series, known) in &added.series {
             let metric = self.table.series(*series).metric;
             let total = total_of(metric, by_series.of(*series));
             if total < *known {
-                *fallen.entry(metric).or_default() += known - total;
+                fallen.entry(metric).or_default().push(Fall { series: *series, left: known - total });
             }
         }
         let mut order: Vec<usize> = (0..by_series.samples.len()).collect();
@@ -275,20 +281,38 @@ impl Totals {
                 growths.entry(metric).or_default().push(Growth { series: *series, place, left });
             }
         }
-        for (metric, growths) in growths {
+        let sum = |falls: &[Fall]| falls.iter().map(|fall| fall.left).sum::<u64>();
+        // Waits are sums of time, not counts.
+        let is_count = |metric: &Metric| !matches!(metric, Metric::Waiting | Metric::Sent);
+        let taken_back = fallen.iter().filter(|(m, _)| is_count(m)).map(|(_, falls)| sum(falls)).sum();
+        for (metric, mut growths) in growths {
+            let falls = fallen.entry(metric).or_default();
+            self.match_renamed(falls, &mut growths);
             let grown: u64 = growths.iter().map(|growth| growth.left).sum();
-            let allowed = grown.saturating_sub(fallen.get(&metric).copied().unwrap_or(0));
+            let allowed = grown.saturating_sub(sum(falls));
             self.grow(metric, growths, &mut by_series, allowed, &mut added, now);
         }
         by_series.clear();
         self.scratch = by_series;
-        // Waits are sums of time, not counts.
-        let taken_back =
-            fallen.iter().filter(|(m, _)| !matches!(m, Metric::Waiting | Metric::Sent)).map(|(_, n)| n).sum();
         self.revisions += u64::saturating_sub(taken_back, added.taken_back);
         added.taken_back = added.taken_back.max(taken_back);
         self.look_for_findings(run, &mut added);
         self.added.insert(run.key.clone(), added);
+    }
+
+    /// Takes out what fell in one series and grew in another that says the same of somebody else: it is known better by now
+    /// who was asked, or how much of it the log shows, and it has been counted.
+    fn match_renamed(&self, falls: &mut [Fall], growths: &mut [Growth]) {
+        for fall in falls {
+            let labels = &self.table.series(fall.series).labels;
+            for growth in growths.iter_mut() {
+                let moved = fall.left.min(growth.left);
+                if moved > 0 && labels.say_the_same(&self.table.series(growth.series).labels) {
+                    fall.left -= moved;
+                    growth.left -= moved;
+                }
+            }
+        }
     }
 
     /// Counts each rule that a run breaks, once. A run that goes on is not judged: what is missing may still come.
@@ -323,7 +347,7 @@ impl Totals {
         for Growth { series: id, place, mut left } in growths {
             let samples = &mut by_series.samples[place].1;
             // The newest are the new ones; without times, the last. Where all are new the order does not matter.
-            if left > allowed || added.of(id) > 0 {
+            if left.min(allowed) < total_of(metric, samples) {
                 samples.reverse();
                 samples.sort_by_key(|sample| std::cmp::Reverse(sample.at));
             }

@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -301,4 +301,76 @@ fn a_page_tells_no_more_than_is_counted() {
         }
     }
     assert!(told > 50, "only {told} repeats are told of");
+}
+
+/// What some log says late, so that it counts otherwise line by line: where that is, and what.
+const SAID_LATE: &[(&str, &str)] = &[
+    ("claude-code/fork-after-retries", "that what stands above is a copy of another session"),
+    ("codex/ws-503-fallback-ok", "that the agent turned to a transport below which more is hidden"),
+    ("rivumi/cancel-in-backoff", "that it was cancelled, when one more request may have been sent"),
+    ("rules/RS607/near", "a better reason for a failure"),
+];
+
+/// A log that is counted after each of its lines, as by a daemon, gives what it gives as a whole. Who is named may be known
+/// later than what happened; that each attempt is shown is not said too early.
+#[test]
+fn a_log_counts_line_by_line_as_it_does_as_a_whole() {
+    let mut late: BTreeSet<&(&str, &str)> = BTreeSet::new();
+    for (path, bytes) in logs() {
+        let (live, whole) = live_and_whole(&path, &bytes);
+        for said in live.keys().chain(whole.keys()) {
+            let of = |told: &BTreeMap<String, [u64; 2]>| told.get(said).copied().unwrap_or_default();
+            let ([live, live_full], [whole, whole_full]) = (of(&live), of(&whole));
+            if live == whole && live_full <= whole_full {
+                continue;
+            }
+            let known = SAID_LATE.iter().find(|(place, _)| path.to_string_lossy().contains(place));
+            assert!(
+                known.is_some(),
+                "{}: {said}: {live} ({live_full} fully shown) line by line, {whole} ({whole_full}) at once",
+                path.display()
+            );
+            late.extend(known);
+        }
+    }
+    assert_eq!(late.len(), SAID_LATE.len(), "some of these count alike by now: {SAID_LATE:?}");
+}
+
+/// What the counters say after each line has been counted, and after all at once.
+fn live_and_whole(path: &Path, bytes: &[u8]) -> (BTreeMap<String, [u64; 2]>, BTreeMap<String, [u64; 2]>) {
+    let sources = BTreeMap::new();
+    let as_of = AsOf { now: now(), sources: &sources };
+    let mut engine = Engine::new();
+    let mut live = Totals::default();
+    let recognized = recognize(path, &bytes[..bytes.len().min(16 << 10)]).unwrap();
+    let Reading::Lines(mut decoder) = recognized.reading else { panic!("{}", path.display()) };
+    let mut lines = LineReader::new(bytes);
+    loop {
+        let line = lines.next_line().unwrap();
+        let is_last = line.is_none();
+        let mut sink = Into { engine: &mut engine, view: recognized.view, id: SourceId(0), gaps: 0 };
+        match line {
+            Some(line) => feed(decoder.as_mut(), line, &mut sink),
+            None => decoder.end(&mut sink),
+        }
+        for key in engine.take_dirty() {
+            live.add(&engine.run(&key, &as_of).unwrap(), now());
+        }
+        if is_last {
+            return (told(&live), told(&Totals::of(&engine.runs(&as_of), now())));
+        }
+    }
+}
+
+/// What counters say but for who is named: the number, and how much of it is said to be fully shown.
+fn told(totals: &Totals) -> BTreeMap<String, [u64; 2]> {
+    let mut told = BTreeMap::<String, [u64; 2]>::new();
+    for (series, n) in totals.counters() {
+        let words = ["kind", "source", "layer", "class", "reason", "outcome", "status", "verdict"];
+        let words: Vec<&str> = words.iter().filter_map(|name| series.labels.get(name)).collect();
+        let sum = told.entry(format!("{:?} {}", series.metric, words.join(" "))).or_default();
+        sum[0] += n;
+        sum[1] += if series.labels.get("visibility") == Some("full") { n } else { 0 };
+    }
+    told
 }

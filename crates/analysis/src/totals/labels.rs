@@ -34,6 +34,9 @@ const NAMES: &[&str] = &[
     "verdict",
 ];
 
+/// Labels that tell who is named, and how much the log shows: what may be known better later.
+const NAMED: &[&str] = &["agent", "provider", "model", "visibility", "from_provider", "to_provider"];
+
 /// Labels of a series, sorted by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Labels(Pairs);
@@ -56,6 +59,14 @@ impl Labels {
             *place = self.0.iter().position(|(known, _)| *known == name)?;
         }
         self.0.get(*place).map(|(_, value)| &**value)
+    }
+
+    /// Returns whether only who is named differs, or how much of it the log shows.
+    pub(super) fn say_the_same(&self, other: &Self) -> bool {
+        let said = |labels: &Self| {
+            labels.0.iter().filter(|(name, _)| !NAMED.contains(name)).cloned().collect::<Pairs>()
+        };
+        said(self) == said(other)
     }
 
     /// Returns the same labels with one of them set.

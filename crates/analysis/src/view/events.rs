@@ -156,7 +156,8 @@ impl ViewOfRun {
             .and_then(|id| request.attempts.iter().position(|a| a.id.as_ref() == Some(id)));
         let index = known.unwrap_or_else(|| {
             let before = request.attempts.last().map(|a| a.candidate.clone());
-            let kind = body.kind.or(request.next_kind.take());
+            request.next_kind = body.kind.or(request.next_kind.take());
+            let kind_is_told = request.next_kind.is_some();
             request.push(origin, Evidence::Observed);
             let index = request.attempts.len() - 1;
             let attempt = &mut request.attempts[index];
@@ -164,10 +165,7 @@ impl ViewOfRun {
                 attempt.candidate = memo.merged(&attempt.candidate, candidate);
             }
             attempt.started_at = body.started_at.or(event.ts);
-            if let Some(kind) = kind {
-                attempt.told.kind = true;
-                attempt.kind = kind;
-            } else if before.is_some_and(|before| differs(&before, &attempt.candidate)) {
+            if !kind_is_told && before.is_some_and(|before| differs(&before, &attempt.candidate)) {
                 attempt.kind = AttemptKind::Fallback;
             }
             index

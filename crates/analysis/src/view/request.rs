@@ -64,7 +64,7 @@ pub(crate) struct RequestView {
     pub(super) opened_at: Option<DateTime<Utc>>,
     /// Provider API of the attempts that follow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) api: Option<Arc<str>>,
+    pub(crate) api: Option<Arc<str>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,8 +126,10 @@ impl RequestView {
     }
 
     pub(super) fn push(&mut self, origin: Origin, evidence: Evidence) -> &mut Attempt {
-        // Sent again without a word about the one before: that one failed, its reason was not logged.
-        if let Some(before) = self.attempts.last_mut().filter(|a| a.outcome.is_none()) {
+        // Sent again without a word about the one before: that one failed, its reason was not logged. A hedge is sent beside it.
+        if self.next_kind != Some(AttemptKind::Hedge)
+            && let Some(before) = self.attempts.last_mut().filter(|a| a.outcome.is_none())
+        {
             before.outcome = Some(AttemptOutcome::Failed);
         }
         let kind_is_told = self.next_kind.is_some() || self.pending.is_some();
