@@ -1,6 +1,6 @@
 //! Pages for a person: one run, a list of runs, everything on one screen.
 
-use chrono::{DateTime, Local, TimeDelta, Utc};
+use chrono::{DateTime, Local, TimeDelta, Timelike as _, Utc};
 use retryscope_analysis::{
     Attempt, Bound, Exhausted, Explanation, LogicalRequest, Overview, Run, RunLine, RunOutcome, Sums, Turn,
     words,
@@ -388,7 +388,9 @@ pub(crate) fn out_of_quota(account: &Exhausted, now: DateTime<Utc>) -> String {
 
 /// Returns a moment in local time.
 pub fn moment(at: DateTime<Utc>) -> String {
-    at.with_timezone(&Local).format("%Y-%m-%d %H:%M:%S").to_string()
+    // Written for each run of a list: without a format to be read each time.
+    let local = at.with_timezone(&Local).naive_local();
+    local.with_nanosecond(0).unwrap_or(local).to_string()
 }
 
 /// Returns how long ago something was.

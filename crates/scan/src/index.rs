@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::list::Fact;
 
 /// Version of the form.
-const FORM: &str = "retryscope index 2";
+const FORM: &str = "retryscope index 3";
 
 /// A file touched less than this before it was read may be touched again without a new date.
 const COARSE: Duration = Duration::from_secs(2);
@@ -106,7 +106,8 @@ pub(crate) struct Joined {
 /// Everything that is remembered.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    pub(crate) entries: HashMap<PathBuf, Entry>,
+    /// By path; a path that is no text is not remembered.
+    pub(crate) entries: HashMap<String, Entry>,
     pub(crate) joined: BTreeMap<RunKey, Joined>,
 }
 
@@ -114,14 +115,16 @@ pub(crate) struct Known {
 #[derive(Debug)]
 pub(crate) struct Index {
     file: PathBuf,
-    /// What the whole index holds for.
+    /// What the whole index holds for, but for the settings.
     holds_for: String,
+    /// Checksum of the settings that it holds for.
+    settings: u64,
     known: Known,
 }
 
 impl Index {
     /// Opens the index of these roots; an absent or unreadable one is empty. `None` where none can be kept.
-    pub(crate) fn open(folder: &Path, roots: &[PathBuf], settings: u64) -> Option<Self> {
+    pub(crate) fn open(folder: &Path, roots: &[PathBuf]) -> Option<Self> {
         let here = std::env::current_dir().ok();
         let mut places = Vec::new();
         for root in roots {
@@ -130,14 +133,16 @@ impl Index {
             places.push(0);
         }
         let file = folder.join(format!("runs-{:016x}.index", checksum(&places)));
-        let holds_for = format!("{FORM} {} {settings:016x}", program()?);
-        let known = fs::read(&file).ok().and_then(|bytes| read(&bytes, &holds_for)).unwrap_or_default();
-        Some(Self { file, holds_for, known })
+        let holds_for = format!("{FORM} {}", program()?);
+        let read = fs::read(&file).ok().and_then(|bytes| read(&bytes, &holds_for));
+        let (settings, known) = read.unwrap_or_default();
+        Some(Self { file, holds_for, settings, known })
     }
 
-    /// Takes what is remembered.
-    pub(crate) fn take(&mut self) -> Known {
-        std::mem::take(&mut self.known)
+    /// Takes what is remembered, if it holds for these settings; from now on the index does.
+    pub(crate) fn take(&mut self, settings: u64) -> Known {
+        let known = std::mem::take(&mut self.known);
+        if std::mem::replace(&mut self.settings, settings) == settings { known } else { Known::default() }
     }
 
     /// Remembers a listing in place of what was remembered. That it cannot be written is no reason to fail.
@@ -152,7 +157,9 @@ impl Index {
         let is_text = |joined: &&Joined| joined.files.iter().all(|file| file.to_str().is_some());
         let joined: Vec<&Joined> = joined.values().filter(is_text).collect();
         let Ok(body) = postcard::to_stdvec(&(entries, joined)) else { return };
-        let Ok(head) = postcard::to_stdvec(&(&self.holds_for, checksum(&body))) else { return };
+        let Ok(head) = postcard::to_stdvec(&(&self.holds_for, self.settings, checksum(&body))) else {
+            return;
+        };
         drop(self.write(&head, &body));
     }
 
@@ -201,16 +208,17 @@ fn program() -> Option<String> {
     Some(format!("{} {} {}", env!("CARGO_PKG_VERSION"), metadata.len(), built.as_nanos()))
 }
 
-fn read(bytes: &[u8], holds_for: &str) -> Option<Known> {
-    let ((of, sum), body): ((&str, u64), _) = postcard::take_from_bytes(bytes).ok()?;
+fn read(bytes: &[u8], holds_for: &str) -> Option<(u64, Known)> {
+    let ((of, settings, sum), body): ((&str, u64, u64), _) = postcard::take_from_bytes(bytes).ok()?;
     if of != holds_for || sum != checksum(body) {
         return None;
     }
-    let (entries, joined): (Vec<(PathBuf, Entry)>, Vec<Joined>) = postcard::from_bytes(body).ok()?;
-    Some(Known {
+    let (entries, joined): (Vec<(String, Entry)>, Vec<Joined>) = postcard::from_bytes(body).ok()?;
+    let known = Known {
         entries: entries.into_iter().collect(),
         joined: joined.into_iter().map(|joined| (joined.line.key.clone(), joined)).collect(),
-    })
+    };
+    Some((settings, known))
 }
 
 /// Returns a checksum that tells damage, by words of eight bytes.

@@ -57,12 +57,17 @@ type Told = (usize, Fact, Option<Problem>);
 impl Listing {
     /// Lists everything below the roots; without an index every file is read.
     pub fn of_roots(roots: &[PathBuf], now: DateTime<Utc>, index: Option<&Remember<'_>>) -> Self {
-        let found = search(roots);
+        let begun = index.map_or(SystemTime::UNIX_EPOCH, |index| index.begun);
+        // The folders are looked at while what is remembered of them is read.
+        let (mut index, found) = std::thread::scope(|scope| {
+            let opened = index.map(|index| scope.spawn(|| Index::open(index.folder, roots)));
+            let found = search(roots);
+            (opened.and_then(|opened| opened.join().ok().flatten()), found)
+        });
         let mut listing =
             Self { problems: found.problems, files: found.logs, settings: found.settings, ..Self::default() };
-        let begun = index.map_or(SystemTime::UNIX_EPOCH, |index| index.begun);
-        let mut index = index.and_then(|index| Index::open(index.folder, roots, listing.settings.checksum()));
-        let known = index.as_mut().map(Index::take).unwrap_or_default();
+        let settings = listing.settings.checksum();
+        let known = index.as_mut().map(|index| index.take(settings)).unwrap_or_default();
         let stamps: Vec<Option<Stamp>> = match index {
             Some(_) => listing.files.iter().map(|(_, file)| Stamp::of(file)).collect(),
             None => Vec::new(),
@@ -71,7 +76,7 @@ impl Listing {
         let mut changed: Vec<usize> = Vec::new();
         let mut entries = known.entries;
         for (place, (_, file)) in listing.files.iter().enumerate() {
-            let entry = entries.remove(&file.path);
+            let entry = file.path.to_str().and_then(|path| entries.remove(path));
             let still = entry.filter(|entry| {
                 stamps.get(place).is_some_and(|stamp| stamp.as_ref() == Some(&entry.stamp))
                     && entry.fact.lines.iter().all(|line| line.holds_at(now))
@@ -200,7 +205,6 @@ impl Listing {
     }
 
     fn collect(&mut self, facts: Vec<Fact>, mut joined: BTreeMap<RunKey, Joined>) {
-        let mut lines = BTreeMap::new();
         for ((id, _), fact) in self.files.iter().zip(facts) {
             self.gaps.extend(fact.gaps.into_iter().map(|(place, kind)| SourceGap {
                 source: *id,
@@ -213,10 +217,10 @@ impl Listing {
                     Some(places) if places.len() > 1 => joined.remove(&line.key).map(|joined| joined.line),
                     _ => Some(line),
                 };
-                lines.extend(line.map(|line| (line.key.clone(), line)));
+                self.lines.extend(line);
             }
         }
-        self.lines = lines.into_values().collect();
+        self.lines.sort_unstable_by(|a, b| a.key.cmp(&b.key));
     }
 }
 
