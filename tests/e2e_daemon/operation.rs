@@ -209,3 +209,35 @@ fn history_can_be_left_out() {
     place.append("old.jsonl", &many("a", 5..6));
     daemon.counts_and_stays(3);
 }
+
+/// A run that is to ask again in an hour says nothing until then; it is no dead one.
+#[test]
+fn a_run_that_said_it_waits_is_waiting_until_then() {
+    let place = Place::new();
+    // It failed at twenty past nine; now it is ten, or half past ten.
+    let failed = |run: &str, wait_ms: u64| {
+        format!(
+            "{}\n{}\n",
+            format_args!(
+                r#"{{"v":1,"type":"model.request","ts":"2026-11-01T09:19:59Z","run_id":"{run}","agent":"demo","request_id":"q","provider":"acme","model":"m"}}"#
+            ),
+            format_args!(
+                r#"{{"v":1,"type":"model.retry","ts":"2026-11-01T09:20:00Z","run_id":"{run}","agent":"demo","request_id":"q","status":429,"class":"throttled","reason":"rate_limit","delay_ms":{wait_ms}}}"#
+            ),
+        )
+    };
+    place.append("long.jsonl", &failed("long", 3_600_000));
+    place.append("short.jsonl", &failed("short", 60_000));
+    for (now, active, longest) in [("2026-11-01T10:00:00Z", 1.0, 2_400.0), ("2026-11-01T10:30:00Z", 0.0, 0.0)]
+    {
+        let other = Place::new();
+        let daemon = super::support::Daemon::start(
+            &place.folder.path().join("logs"),
+            &other.state(),
+            &["--as-of", now],
+        );
+        assert_eq!(daemon.sum_of("retryscope_runs_active", ""), active, "{now}");
+        assert_eq!(daemon.sum_of("retryscope_runs_waiting", ""), active, "{now}");
+        assert_eq!(daemon.sum_of("retryscope_longest_wait_seconds", ""), longest, "{now}");
+    }
+}

@@ -10,10 +10,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::count::Count;
 use crate::explain::in_short;
-use crate::run::{Run, RunOutcome};
+use crate::run::{LogicalRequest, RequestOutcome, Run, RunOutcome};
 
-/// A log that stopped without an end less than this ago may go on: its run is running.
+/// A log that has been quiet without an end for less than this may go on: its run is running.
 pub(crate) const MAY_GO_ON: TimeDelta = TimeDelta::minutes(5);
+
+/// Returns since when a log without an end is quiet: since its last event, or since the wait is over that an open request
+/// said it would take.
+pub(crate) fn quiet_since(
+    last_event: Option<DateTime<Utc>>,
+    requests: &[LogicalRequest],
+) -> Option<DateTime<Utc>> {
+    let open = requests.iter().filter(|request| request.outcome == RequestOutcome::Open);
+    let waits = open.filter_map(|request| {
+        let last = request.attempts.last()?;
+        let wait = TimeDelta::try_milliseconds(i64::try_from(last.delay_ms?).ok()?)?;
+        last.ended_at?.checked_add_signed(wait)
+    });
+    waits.max().max(last_event)
+}
 
 /// One run in a list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,6 +41,8 @@ pub struct RunLine {
     pub started_at: Option<DateTime<Utc>>,
     /// Last event time.
     pub ended_at: Option<DateTime<Utc>>,
+    /// Since when nothing is to be heard of it; later than its last event where it said that it waits.
+    pub(crate) quiet_since: Option<DateTime<Utc>>,
     /// Outcome of the last turn.
     pub outcome: RunOutcome,
     /// How many turns failed.
@@ -54,6 +71,7 @@ impl RunLine {
             parent_run_id: run.facts.parent_run_id.clone(),
             started_at: run.started_at,
             ended_at: run.ended_at,
+            quiet_since: quiet_since(run.ended_at, run.turns.last().map_or(&[], |turn| &turn.requests)),
             outcome: run.outcome,
             failed_turns: u32::try_from(run.failed_turns()).unwrap_or(u32::MAX),
             upstream_requests: run.counts.upstream_requests.clone(),
@@ -67,7 +85,7 @@ impl RunLine {
     pub fn holds_at(&self, now: DateTime<Utc>) -> bool {
         match self.outcome {
             RunOutcome::Running => false,
-            RunOutcome::Interrupted => self.ended_at.is_none_or(|at| now - at >= MAY_GO_ON),
+            RunOutcome::Interrupted => self.quiet_since.is_none_or(|at| now - at >= MAY_GO_ON),
             RunOutcome::Succeeded | RunOutcome::Failed | RunOutcome::Cancelled | RunOutcome::Unknown => true,
         }
     }

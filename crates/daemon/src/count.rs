@@ -114,9 +114,10 @@ pub(crate) fn forget(shared: &Shared) {
     for (at, key) in over {
         let age = at.map_or(TimeDelta::zero(), |at| now - at);
         let gauges = state.gauges.get(&key);
-        let crowded = (runs > KEPT_RUNS || requests > KEPT_REQUESTS)
-            && (age > QUIET || gauges.is_some_and(|gauges| gauges.is_over));
-        if crowded {
+        // One that waits for its quota will go on.
+        let is_quiet = age > QUIET && gauges.is_none_or(|gauges| !gauges.is_running);
+        let is_over = is_quiet || gauges.is_some_and(|gauges| gauges.is_over);
+        if is_over && (runs > KEPT_RUNS || requests > KEPT_REQUESTS) {
             runs = runs.saturating_sub(1);
             requests = requests.saturating_sub(gauges.map_or(0, |gauges| gauges.requests));
             state.engine.forget(&key);

@@ -18,7 +18,7 @@ use crate::cause::cause_of;
 use crate::count::{Count, Counts, Evidence};
 use crate::engine::{AsOf, SourceState};
 use crate::infer::Inference;
-use crate::line::MAY_GO_ON;
+use crate::line::{MAY_GO_ON, quiet_since};
 use crate::run::{Run, RunOutcome, Time, Turn};
 use crate::view::{TurnView, ViewOfRun, merge_facts};
 
@@ -213,14 +213,6 @@ fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_
     let ended_at = group.iter().filter_map(|(_, t)| t.last_at).max();
     let end = group.iter().find_map(|(_, t)| t.end.as_ref().filter(|e| e.outcome != TurnOutcome::Unknown));
     let any_end = end.or_else(|| group.iter().find_map(|(_, t)| t.end.as_ref()));
-    let outcome = match any_end.map(|e| e.outcome) {
-        Some(TurnOutcome::Succeeded) => RunOutcome::Succeeded,
-        Some(TurnOutcome::Failed) => RunOutcome::Failed,
-        Some(TurnOutcome::Cancelled) => RunOutcome::Cancelled,
-        Some(TurnOutcome::Unknown) => RunOutcome::Unknown,
-        None if is_last => liveness(parts, ended_at, as_of),
-        None => RunOutcome::Interrupted,
-    };
     let mut counts = counts_of(group, Source::Foreground);
     if parts.iter().any(|part| part.view.fallbacks_hidden) {
         // Each candidate has retries of its own, and what was taken for one may be the first send to another.
@@ -231,6 +223,14 @@ fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_
     }
     let background_counts = counts_of(group, Source::Background);
     let requests = requests_of(group, &counts);
+    let outcome = match any_end.map(|e| e.outcome) {
+        Some(TurnOutcome::Succeeded) => RunOutcome::Succeeded,
+        Some(TurnOutcome::Failed) => RunOutcome::Failed,
+        Some(TurnOutcome::Cancelled) => RunOutcome::Cancelled,
+        Some(TurnOutcome::Unknown) => RunOutcome::Unknown,
+        None if is_last => liveness(parts, quiet_since(ended_at, &requests), as_of),
+        None => RunOutcome::Interrupted,
+    };
     let time = time_of(&requests, started_at, ended_at);
     let cause = (outcome == RunOutcome::Failed).then(|| cause_of(&requests, any_end)).flatten();
     let reason = group.iter().find_map(|(_, t)| t.end.as_ref().and_then(|e| e.reason.clone()));
@@ -253,16 +253,16 @@ fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_
 }
 
 /// A log that stops: is its writer still there?
-fn liveness(parts: &[Part<'_>], ended_at: Option<DateTime<Utc>>, as_of: &AsOf<'_>) -> RunOutcome {
+fn liveness(parts: &[Part<'_>], quiet_since: Option<DateTime<Utc>>, as_of: &AsOf<'_>) -> RunOutcome {
     let mut known = false;
     for part in parts {
         match as_of.source(part.source) {
             Some(SourceState { writer_alive: Some(true), .. }) => return RunOutcome::Running,
             Some(SourceState { writer_alive: Some(false), .. }) => return RunOutcome::Interrupted,
-            _ => known |= ended_at.is_some(),
+            _ => known |= quiet_since.is_some(),
         }
     }
-    match ended_at {
+    match quiet_since {
         Some(at) if as_of.now - at < MAY_GO_ON => RunOutcome::Running,
         _ if known => RunOutcome::Interrupted,
         _ => RunOutcome::Unknown,
