@@ -1,0 +1,233 @@
+//! What is new in a run since it was last counted.
+//!
+//! Not for: what a run adds in all (see [`super::samples`]), or for the counters themselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::keys::{Bases, Names, SeriesId};
+use super::samples::{Sample, samples};
+use super::{LATE_AFTER, Metric, Totals, has_arrival, is_histogram};
+use crate::budget::Budget;
+use crate::run::Run;
+
+/// What one run has added: by series without arrival.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Added {
+    series: Vec<(SeriesId, u64)>,
+    /// How much of it later readings took back.
+    taken_back: u64,
+    /// Rules that it was found to break.
+    #[serde(default)]
+    pub(super) broken: BTreeSet<String>,
+}
+
+impl Added {
+    fn of(&self, series: SeriesId) -> u64 {
+        self.series.iter().find(|(id, _)| *id == series).map_or(0, |(_, n)| *n)
+    }
+
+    fn grow(&mut self, series: SeriesId, n: u64) {
+        match self.series.iter_mut().find(|(id, _)| *id == series) {
+            Some((_, known)) => *known += n,
+            None => self.series.push((series, n)),
+        }
+    }
+}
+
+/// What a later reading took back of one series.
+struct Fall {
+    series: SeriesId,
+    left: u64,
+}
+
+/// What is new of one series.
+struct Growth {
+    series: SeriesId,
+    /// Where its samples stand in [`BySeries`].
+    place: usize,
+    left: u64,
+}
+
+/// The samples of one run by series. Its memory is used again for the next run.
+#[derive(Debug, Clone, Default)]
+pub(super) struct BySeries {
+    /// Where in `samples` those of a series stand, by its number.
+    places: Vec<Option<usize>>,
+    samples: Vec<(SeriesId, Vec<Sample>)>,
+    /// Emptied lists.
+    spare: Vec<Vec<Sample>>,
+}
+
+impl BySeries {
+    fn push(&mut self, series: SeriesId, sample: Sample) {
+        if self.places.len() <= series.index() {
+            self.places.resize(series.index() + 1, None);
+        }
+        let place = *self.places[series.index()].get_or_insert_with(|| {
+            self.samples.push((series, self.spare.pop().unwrap_or_default()));
+            self.samples.len() - 1
+        });
+        self.samples[place].1.push(sample);
+    }
+
+    fn of(&self, series: SeriesId) -> &[Sample] {
+        let place = self.places.get(series.index()).copied().flatten();
+        place.map_or(&[], |place| &self.samples[place].1)
+    }
+
+    fn clear(&mut self) {
+        for (series, mut samples) in self.samples.drain(..) {
+            self.places[series.index()] = None;
+            samples.clear();
+            // What one large run needed is not kept for ever.
+            if samples.capacity() <= 1_024 {
+                self.spare.push(samples);
+            }
+        }
+    }
+}
+
+impl Totals {
+    /// Adds a run as it is known now, or what is new in it since the last time.
+    ///
+    /// A later record may change a label of what was counted (a model that was not known yet, a failure that is explained
+    /// later). It is not counted again: of each metric, a run adds no more than it has in all.
+    pub fn add(&mut self, run: &Run, now: DateTime<Utc>) {
+        if self.table.forget_keys() {
+            self.names = Names::default();
+        }
+        let mut by_series = std::mem::take(&mut self.scratch);
+        {
+            let Self { table, seen, names, aliases, .. } = self;
+            samples(run, Bases::new(names, run, aliases), |names, key, sample| {
+                by_series.push(table.find(key, names, seen), sample);
+            });
+        }
+        let mut added = self.added.remove(&run.key).unwrap_or_default();
+        let mut fallen: BTreeMap<Metric, Vec<Fall>> = BTreeMap::new();
+        let mut growths: BTreeMap<Metric, Vec<Growth>> = BTreeMap::new();
+        for (series, known) in &added.series {
+            let metric = self.table.series(*series).metric;
+            let total = total_of(metric, by_series.of(*series));
+            if total < *known {
+                fallen.entry(metric).or_default().push(Fall { series: *series, left: known - total });
+            }
+        }
+        let mut order: Vec<usize> = (0..by_series.samples.len()).collect();
+        order.sort_unstable_by_key(|place| self.table.series(by_series.samples[*place].0));
+        for place in order {
+            let (series, samples) = &mut by_series.samples[place];
+            let metric = self.table.series(*series).metric;
+            let known = added.of(*series);
+            let left = total_of(metric, samples).saturating_sub(known);
+            if left > 0 {
+                growths.entry(metric).or_default().push(Growth { series: *series, place, left });
+            }
+        }
+        let sum = |falls: &[Fall]| falls.iter().map(|fall| fall.left).sum::<u64>();
+        // Waits are sums of time, not counts.
+        let is_count = |metric: &Metric| !matches!(metric, Metric::Waiting | Metric::Sent);
+        let taken_back = fallen.iter().filter(|(m, _)| is_count(m)).map(|(_, falls)| sum(falls)).sum();
+        for (metric, mut growths) in growths {
+            let falls = fallen.entry(metric).or_default();
+            self.match_renamed(falls, &mut growths);
+            let grown: u64 = growths.iter().map(|growth| growth.left).sum();
+            let allowed = grown.saturating_sub(sum(falls));
+            self.grow(metric, growths, &mut by_series, allowed, &mut added, now);
+        }
+        by_series.clear();
+        self.scratch = by_series;
+        self.revisions += u64::saturating_sub(taken_back, added.taken_back);
+        added.taken_back = added.taken_back.max(taken_back);
+        self.look_for_findings(run, &mut added);
+        self.added.insert(run.key.clone(), added);
+    }
+
+    /// Takes out what fell in one series and grew in another that says the same of somebody else: it is known better by now
+    /// who was asked, or how much of it the log shows, and it has been counted.
+    fn match_renamed(&self, falls: &mut [Fall], growths: &mut [Growth]) {
+        for fall in falls {
+            let labels = &self.table.series(fall.series).labels;
+            for growth in growths.iter_mut() {
+                let moved = fall.left.min(growth.left);
+                if moved > 0 && labels.say_the_same(&self.table.series(growth.series).labels) {
+                    fall.left -= moved;
+                    growth.left -= moved;
+                }
+            }
+        }
+    }
+
+    /// Counts what is new, at most `allowed` of it.
+    fn grow(
+        &mut self,
+        metric: Metric,
+        growths: Vec<Growth>,
+        by_series: &mut BySeries,
+        mut allowed: u64,
+        added: &mut Added,
+        now: DateTime<Utc>,
+    ) {
+        for Growth { series: id, place, mut left } in growths {
+            let samples = &mut by_series.samples[place].1;
+            // The newest are the new ones; without times, the last. Where all are new the order does not matter.
+            if left.min(allowed) < total_of(metric, samples) {
+                samples.reverse();
+                samples.sort_by_key(|sample| std::cmp::Reverse(sample.at));
+            }
+            let series = self.table.series(id).clone();
+            // Those that are counted alike are counted together.
+            let mut alike: Option<(Sample, u64)> = None;
+            let mut counted = 0;
+            for sample in samples.iter().copied() {
+                let n = if is_histogram(metric) { 1 } else { sample.n };
+                let n = n.min(left).min(allowed);
+                if left == 0 || allowed == 0 {
+                    break;
+                }
+                if n == 0 {
+                    continue;
+                }
+                if is_histogram(metric) {
+                    self.observe(&series, sample.n);
+                } else if let Some((first, sum)) = &mut alike
+                    && is_alike(metric, first, &sample, now)
+                {
+                    *sum += n;
+                } else if let Some((first, sum)) = alike.replace((sample, n)) {
+                    self.count(&series, &first, sum, now);
+                }
+                left -= n;
+                allowed -= n;
+                counted += n;
+            }
+            if let Some((first, sum)) = alike {
+                self.count(&series, &first, sum, now);
+            }
+            if counted > 0 {
+                added.grow(id, counted);
+            }
+        }
+    }
+}
+
+pub(super) fn is_late(sample: &Sample, now: DateTime<Utc>) -> bool {
+    sample.at.is_some_and(|at| now - at > LATE_AFTER)
+}
+
+/// Returns whether two samples of a series are counted in one place: the minute of a budget, or a counter.
+fn is_alike(metric: Metric, a: &Sample, b: &Sample, now: DateTime<Utc>) -> bool {
+    if metric == Metric::Sent {
+        let minute = |sample: &Sample| sample.at.map(Budget::minute);
+        minute(a) == minute(b)
+    } else {
+        !has_arrival(metric) || is_late(a, now) == is_late(b, now)
+    }
+}
+
+fn total_of(metric: Metric, samples: &[Sample]) -> u64 {
+    if is_histogram(metric) { samples.len() as u64 } else { samples.iter().map(|sample| sample.n).sum() }
+}
