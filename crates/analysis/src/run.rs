@@ -161,6 +161,8 @@ pub struct LogicalRequest {
     pub retries: Count,
     /// Fallbacks among them.
     pub fallbacks: u64,
+    /// When its first record was written; `None` where the log gives no time.
+    pub opened_at: Option<DateTime<Utc>>,
     /// Who is asked, as far as its log goes; what was asked first is told by the first attempt.
     pub candidate: Arc<Candidate>,
     /// Visible attempts in order.

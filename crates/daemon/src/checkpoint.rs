@@ -3,7 +3,7 @@
 //! One file, written beside, synced and renamed. A file that cannot be read is kept aside and reported; one of a newer
 //! version is refused and left alone.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::Write as _;
 use std::path::Path;
 
@@ -113,6 +113,20 @@ impl<'a> Saved<'a> {
         // The rename itself must be on disk before older data may go.
         File::open(folder)?.sync_all()?;
         Ok(())
+    }
+}
+
+/// Takes the state folder for this process alone, until the file is dropped: two that save there would undo each other.
+pub(crate) fn lock(folder: &Path) -> anyhow::Result<File> {
+    let path = folder.join("lock");
+    let file = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = file.with_context(|| format!("cannot write {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => bail!("another retryscoped uses {}", folder.display()),
+        Err(TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("cannot lock {}", path.display()))
+        }
     }
 }
 

@@ -86,11 +86,11 @@ fn spend(shared: &Shared) {
         .map(|budget| (budget.scope.kind, budget.scope.name, budget.window.to_owned()))
         .collect();
     for key in &exhausted {
-        if !state.exhausted_now.contains(key) {
+        if !state.counts.exhausted_now.contains(key) {
             *state.counts.exhausted.entry(key.clone()).or_default() += 1;
         }
     }
-    state.exhausted_now = exhausted;
+    state.counts.exhausted_now = exhausted;
 }
 
 /// Forgets runs of our own schema that are over: their counts stay, and their logs are never read again from the start.

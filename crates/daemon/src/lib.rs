@@ -35,6 +35,7 @@ pub fn run(
     config.check()?;
     config.make_state_dir()?;
     let config = Arc::new(config);
+    let _lock = checkpoint::lock(&config.state_dir)?;
     let restored = checkpoint::load(&config.state_dir)?;
     let shared = Arc::new(Shared::new(config));
     let stop = Arc::new(AtomicBool::new(false));

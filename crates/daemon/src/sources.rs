@@ -115,12 +115,17 @@ impl Sources {
         let mut followed = Vec::new();
         for mut file in files {
             let id = SourceId(file.id);
+            let place = place_now(&file);
+            if let Some(path) = &place {
+                file.path.clone_from(path);
+            }
             state.paths.insert(id, file.path.clone());
             self.touched.insert(file.id);
             match file.interest {
                 Interest::None | Interest::Never | Interest::LinesFromEnd => {}
+                // Gone, or moved out of its folder: its decoder is there when it is found again.
+                Interest::Lines | Interest::Whole if place.is_none() => {}
                 Interest::Lines if self.reopen(&file) => {}
-                Interest::Lines | Interest::Whole if !file.path.exists() => {}
                 Interest::Lines => {
                     state.engine.reset_source(id);
                     file.start_again();
@@ -251,6 +256,16 @@ impl Serialize for Sources {
             Decoder::Document(_) | Decoder::Database(_) | Decoder::Settings(_) => None,
         }))
     }
+}
+
+/// Returns where a file stands now: under its name, or under another one in its folder, as after a rotation.
+fn place_now(file: &FileState) -> Option<PathBuf> {
+    let is_it = |path: &Path| std::fs::metadata(path).is_ok_and(|metadata| file.identity.is_at(&metadata));
+    if is_it(&file.path) {
+        return Some(file.path.clone());
+    }
+    let names = std::fs::read_dir(file.path.parent()?).ok()?;
+    names.filter_map(Result::ok).map(|entry| entry.path()).find(|path| is_it(path))
 }
 
 fn head_of(path: &Path) -> Option<Vec<u8>> {

@@ -40,6 +40,8 @@ pub(crate) struct SelfCounts {
     /// Times that a budget became exhausted.
     #[serde(with = "pairs")]
     pub(crate) exhausted: BTreeMap<BudgetKey, u64>,
+    /// Budgets that are exhausted now.
+    pub(crate) exhausted_now: Vec<BudgetKey>,
 }
 
 /// Scope kind, scope name and window.
@@ -62,8 +64,6 @@ pub(crate) struct State {
     pub(crate) mode: &'static str,
     pub(crate) checkpoint_at: Option<DateTime<Utc>>,
     pub(crate) read_at: Option<DateTime<Utc>>,
-    /// Budgets that are exhausted now.
-    pub(crate) exhausted_now: Vec<BudgetKey>,
 }
 
 /// Why the reading thread wakes.

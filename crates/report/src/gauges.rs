@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use retryscope_analysis::{Aliases, BudgetPolicy, Class, Run, RunOutcome, Totals};
+use retryscope_analysis::{Aliases, BudgetPolicy, Class, RequestOutcome, Run, RunOutcome, Totals};
 
 use crate::metrics::Extra;
 
@@ -24,8 +24,8 @@ pub struct RunGauges {
     pub is_over: bool,
     /// Logical requests, as a measure of the memory it takes.
     pub requests: usize,
-    /// Since when it waits, and until when.
-    wait: Option<(DateTime<Utc>, DateTime<Utc>)>,
+    /// Since when its open requests wait, and until when.
+    waits: Vec<(DateTime<Utc>, DateTime<Utc>)>,
     providers: Vec<(Arc<str>, OfProvider)>,
 }
 
@@ -39,11 +39,13 @@ struct OfProvider {
 impl RunGauges {
     /// Returns what the gauges need of a run.
     pub fn of(run: &Run, aliases: &Aliases) -> Self {
-        let last = run.turns.last().and_then(|t| t.requests.last()).and_then(|r| r.attempts.last());
-        let wait = last.and_then(|attempt| {
-            let since = attempt.ended_at?;
-            Some((since, since + TimeDelta::milliseconds(attempt.delay_ms?.cast_signed())))
+        let open = run.turns.last().into_iter().flat_map(|turn| &turn.requests);
+        let open = open.filter(|request| request.outcome == RequestOutcome::Open);
+        let waits = open.filter_map(|request| {
+            let last = request.attempts.last()?;
+            Some((last.ended_at?, after(last.ended_at, last.delay_ms)?))
         });
+        let waits = waits.collect();
         let mut providers: Vec<(Arc<str>, OfProvider)> = Vec::new();
         for attempt in run.turns.iter().flat_map(|t| &t.requests).flat_map(|r| &r.attempts) {
             let name = aliases.provider(run, Some(&attempt.candidate));
@@ -56,7 +58,8 @@ impl RunGauges {
             known.hidden.0 += attempt.sends.min.saturating_sub(1);
             known.hidden.1 = known.hidden.1.zip(attempt.sends.max).map(|(a, b)| a + b.saturating_sub(1));
             let failure = attempt.failure.as_ref().filter(|f| f.class == Class::Exhausted);
-            known.resets = known.resets.max(failure.and_then(|f| f.reset_at));
+            let resets = failure.and_then(|f| f.reset_at.or(after(attempt.ended_at, f.retry_after_ms)));
+            known.resets = known.resets.max(resets);
         }
         Self {
             agent: run.key.agent.clone(),
@@ -68,10 +71,15 @@ impl RunGauges {
                 RunOutcome::Succeeded | RunOutcome::Failed | RunOutcome::Cancelled
             ),
             requests: run.turns.iter().map(|turn| turn.requests.len()).sum(),
-            wait,
+            waits,
             providers,
         }
     }
+}
+
+/// Returns the time so many milliseconds later.
+fn after(at: Option<DateTime<Utc>>, ms: Option<u64>) -> Option<DateTime<Utc>> {
+    at?.checked_add_signed(TimeDelta::try_milliseconds(i64::try_from(ms?).ok()?)?)
 }
 
 #[derive(Default)]
@@ -91,7 +99,8 @@ impl Extra {
             let agent = agents.entry(&run.agent).or_default();
             if run.is_running {
                 agent.active += 1.0;
-                if let Some((since, _)) = run.wait.filter(|(_, until)| *until > now) {
+                let waiting = run.waits.iter().filter(|(_, until)| *until > now);
+                if let Some(since) = waiting.map(|(since, _)| *since).min() {
                     agent.waiting += 1.0;
                     #[expect(clippy::cast_precision_loss, reason = "milliseconds of a wait")]
                     let seconds = (now - since).num_milliseconds().max(0) as f64 / 1e3;

@@ -48,7 +48,7 @@ impl Identity {
     }
 
     /// Returns whether the metadata is of the same place on disk.
-    pub(crate) fn is_at(&self, metadata: &Metadata) -> bool {
+    pub fn is_at(&self, metadata: &Metadata) -> bool {
         let same_birth = match (self.born, metadata.created().ok()) {
             (Some(a), Some(b)) => a == b,
             _ => true,

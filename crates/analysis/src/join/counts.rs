@@ -233,9 +233,12 @@ fn counts_in_view(
         },
         _ => {
             let lost = !settled && source == Source::Foreground && ending.is_missed_by(turn);
-            let shows_all =
-                turn.requests.last().is_some_and(|r| r.visibility.attempts == Shown::All && r.end.is_none());
-            if lost && shows_all { one_more(opened(sum)) } else { opened(sum) }
+            // A send that is still open in this view is that request, and counts already.
+            let all_shown_failed = turn.requests.last().is_some_and(|r| {
+                let last = r.attempts.last().and_then(|attempt| attempt.outcome);
+                r.visibility.attempts == Shown::All && r.end.is_none() && last == Some(AttemptOutcome::Failed)
+            });
+            if lost && all_shown_failed { one_more(opened(sum)) } else { opened(sum) }
         }
     }
 }

@@ -89,6 +89,7 @@ pub(super) fn requests_of(group: &Joined<'_>, joined: &Counts) -> Vec<LogicalReq
                 upstream: counts.upstream_requests,
                 retries: counts.retries,
                 fallbacks: request.fallbacks(),
+                opened_at: request.opened_at,
                 candidate: request.candidate.clone(),
                 attempts,
                 shows_attempts: request.visibility.attempts == Shown::All,

@@ -17,6 +17,9 @@ use crate::run::Run;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Added {
     series: Vec<(SeriesId, u64)>,
+    /// The values that a histogram has been given, and how often.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    observed: Vec<(SeriesId, BTreeMap<u64, u64>)>,
     /// How much of it later readings took back.
     taken_back: u64,
     /// Rules that it was found to break.
@@ -27,6 +30,14 @@ pub(super) struct Added {
 impl Added {
     fn of(&self, series: SeriesId) -> u64 {
         self.series.iter().find(|(id, _)| *id == series).map_or(0, |(_, n)| *n)
+    }
+
+    fn observed(&mut self, series: SeriesId) -> &mut BTreeMap<u64, u64> {
+        let place = self.observed.iter().position(|(id, _)| *id == series).unwrap_or_else(|| {
+            self.observed.push((series, BTreeMap::new()));
+            self.observed.len() - 1
+        });
+        &mut self.observed[place].1
     }
 
     fn grow(&mut self, series: SeriesId, n: u64) {
@@ -173,27 +184,29 @@ impl Totals {
     ) {
         for Growth { series: id, place, mut left } in growths {
             let samples = &mut by_series.samples[place].1;
+            if is_histogram(metric) {
+                let counted = self.observe_new(id, samples, left.min(allowed), added);
+                allowed -= counted;
+                continue;
+            }
             // The newest are the new ones; without times, the last. Where all are new the order does not matter.
             if left.min(allowed) < total_of(metric, samples) {
                 samples.reverse();
-                samples.sort_by_key(|sample| std::cmp::Reverse(sample.at));
+                samples.sort_by_key(|sample| std::cmp::Reverse(sample.told));
             }
             let series = self.table.series(id).clone();
             // Those that are counted alike are counted together.
             let mut alike: Option<(Sample, u64)> = None;
             let mut counted = 0;
             for sample in samples.iter().copied() {
-                let n = if is_histogram(metric) { 1 } else { sample.n };
-                let n = n.min(left).min(allowed);
+                let n = sample.n.min(left).min(allowed);
                 if left == 0 || allowed == 0 {
                     break;
                 }
                 if n == 0 {
                     continue;
                 }
-                if is_histogram(metric) {
-                    self.observe(&series, sample.n);
-                } else if let Some((first, sum)) = &mut alike
+                if let Some((first, sum)) = &mut alike
                     && is_alike(metric, first, &sample, now)
                 {
                     *sum += n;
@@ -214,8 +227,33 @@ impl Totals {
     }
 }
 
+impl Totals {
+    /// Gives a histogram the values that it has not been given yet, at most so many; returns how many it was.
+    fn observe_new(&mut self, id: SeriesId, samples: &[Sample], most: u64, added: &mut Added) -> u64 {
+        let mut unseen = added.observed(id).clone();
+        let new = samples.iter().map(|sample| sample.n).filter(|value| match unseen.get_mut(value) {
+            Some(times) if *times > 0 => {
+                *times -= 1;
+                false
+            }
+            _ => true,
+        });
+        let new: Vec<u64> = new.take(usize::try_from(most).unwrap_or(usize::MAX)).collect();
+        let series = self.table.series(id).clone();
+        for value in &new {
+            self.observe(&series, *value);
+            *added.observed(id).entry(*value).or_default() += 1;
+        }
+        let counted = new.len() as u64;
+        if counted > 0 {
+            added.grow(id, counted);
+        }
+        counted
+    }
+}
+
 pub(super) fn is_late(sample: &Sample, now: DateTime<Utc>) -> bool {
-    sample.at.is_some_and(|at| now - at > LATE_AFTER)
+    sample.told.is_some_and(|told| now - told > LATE_AFTER)
 }
 
 /// Returns whether two samples of a series are counted in one place: the minute of a budget, or a counter.

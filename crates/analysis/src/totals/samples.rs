@@ -14,7 +14,10 @@ use crate::run::{Attempt, LogicalRequest, RequestOutcome, Run, RunOutcome, Turn}
 /// One thing that a run adds: `n` to a series, at a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Sample {
+    /// When it happened.
     pub(super) at: Option<DateTime<Utc>>,
+    /// When the log told of it: later than that for what took long.
+    pub(super) told: Option<DateTime<Utc>>,
     /// How many, or how much for sums and the observed value for histograms.
     pub(super) n: u64,
 }
@@ -29,6 +32,9 @@ pub(super) fn samples<'a>(run: &'a Run, bases: Bases<'a>, take: impl FnMut(&Name
         told.of_turn(turn);
     }
 }
+
+/// When something happened, and when it was told.
+type Times = (Option<DateTime<Utc>>, Option<DateTime<Utc>>);
 
 /// Class and reason of a failure that no log tells anything of.
 const UNTOLD: (&str, &str) = ("unknown", "no_detail");
@@ -45,7 +51,12 @@ impl<'a, F: FnMut(&Names, Key, Sample)> Told<'a, F> {
     }
 
     fn add(&mut self, key: Key, at: Option<DateTime<Utc>>, n: u64) {
-        (self.take)(self.bases.names(), key, Sample { at, n });
+        self.add_told(key, (at, at), n);
+    }
+
+    /// Adds what happened at one time, and was told at another.
+    fn add_told(&mut self, key: Key, (at, told): Times, n: u64) {
+        (self.take)(self.bases.names(), key, Sample { at, told, n });
     }
 
     fn of_turn(&mut self, turn: &'a Turn) {
@@ -60,7 +71,8 @@ impl<'a, F: FnMut(&Names, Key, Sample)> Told<'a, F> {
 
     fn of_request(&mut self, turn: &'a Turn, request: &'a LogicalRequest) {
         let first = request.attempts.first();
-        let started = first.and_then(|a| a.started_at.or(a.ended_at)).or(turn.started_at);
+        let opened = request.opened_at.or(turn.started_at);
+        let started = first.and_then(|a| a.started_at.or(a.ended_at)).or(opened);
         // While a request is open its bound has no end; what its log shows of attempts tells how it will be.
         let open_but_told = request.outcome == RequestOutcome::Open
             && request.shows_attempts
@@ -73,12 +85,12 @@ impl<'a, F: FnMut(&Names, Key, Sample)> Told<'a, F> {
         let source = request.source.as_str();
         let of_first = self.bases.of(Some(first.map_or(&request.candidate, |first| &first.candidate)));
         self.add(Key::new(Metric::LogicalRequests, of_first).words(&[source, visibility]), started, 1);
-        let upstream = |told: &mut Self, base: Base, kind: AttemptKind, at: Option<DateTime<Utc>>, n: u64| {
+        let upstream = |told: &mut Self, base: Base, kind: AttemptKind, times: Times, n: u64| {
             if n > 0 {
                 // What the budget counts: at once, whatever is still open about the request.
-                told.add(Key::new(Metric::Sent, base).words(&[kind.as_str()]), at, n);
+                told.add_told(Key::new(Metric::Sent, base).words(&[kind.as_str()]), times, n);
                 let words = [kind.as_str(), source, visibility];
-                told.add(Key::new(Metric::UpstreamRequests, base).words(&words), at, n);
+                told.add_told(Key::new(Metric::UpstreamRequests, base).words(&words), times, n);
             }
         };
         let mut counted = 0;
@@ -88,16 +100,18 @@ impl<'a, F: FnMut(&Names, Key, Sample)> Told<'a, F> {
             let sends = attempt.sends.min;
             counted += sends;
             let base = self.base(Some(attempt));
-            upstream(self, base, attempt.kind, at, sends.min(1));
-            upstream(self, base, AttemptKind::Retry, at, sends.saturating_sub(1));
+            let times = (at, attempt.ended_at.or(at));
+            upstream(self, base, attempt.kind, times, sends.min(1));
+            upstream(self, base, AttemptKind::Retry, times, sends.saturating_sub(1));
             self.of_attempt(base, attempt, at);
         }
         // What is known to have been sent beyond the visible attempts: the first send if none is visible, then retries.
         let hidden = request.upstream.bound.min.saturating_sub(counted);
         let original = hidden.min(u64::from(counted == 0));
-        upstream(self, of_first, AttemptKind::Original, started, original);
-        upstream(self, of_first, AttemptKind::Retry, started, hidden - original);
-        self.retries_for(of_first, "unknown", UNTOLD, hidden - original, started);
+        let times = (started, request.attempts.last().and_then(|a| a.ended_at).or(started));
+        upstream(self, of_first, AttemptKind::Original, times, original);
+        upstream(self, of_first, AttemptKind::Retry, times, hidden - original);
+        self.retries_for(of_first, "unknown", UNTOLD, hidden - original, times);
         self.retries(request);
         if request.outcome != RequestOutcome::Open {
             let ended = request.attempts.last().and_then(|a| a.ended_at.or(a.started_at)).or(turn.ended_at);
@@ -114,11 +128,12 @@ impl<'a, F: FnMut(&Names, Key, Sample)> Told<'a, F> {
             let hidden = attempt.sends.min.saturating_sub(1);
             let because = class_of(attempt);
             let base = self.base(Some(attempt));
-            self.retries_for(base, "unknown", because, hidden, attempt.started_at.or(attempt.ended_at));
+            let began = attempt.started_at.or(attempt.ended_at);
+            self.retries_for(base, "unknown", because, hidden, (began, attempt.ended_at.or(began)));
             if let Some(next) = next.filter(|next| next.kind == AttemptKind::Retry) {
                 let layer = attempt.layer.or(next.layer).map_or("unknown", |layer| layer.as_str());
                 let at = next.started_at.or(attempt.ended_at);
-                self.retries_for(base, layer, because, next.sends.min.min(1), at);
+                self.retries_for(base, layer, because, next.sends.min.min(1), (at, next.ended_at.or(at)));
             }
             // A plan that no attempt followed may have been cut short.
             let planned = attempt.delay_ms.filter(|_| next.is_some());
@@ -155,10 +170,10 @@ impl<'a, F: FnMut(&Names, Key, Sample)> Told<'a, F> {
         layer: &'static str,
         (class, reason): (&'static str, &'static str),
         n: u64,
-        at: Option<DateTime<Utc>>,
+        times: Times,
     ) {
         if n > 0 {
-            self.add(Key::new(Metric::Retries, base).words(&[layer, class, reason]), at, n);
+            self.add_told(Key::new(Metric::Retries, base).words(&[layer, class, reason]), times, n);
         }
     }
 

@@ -61,7 +61,7 @@ pub(crate) struct RequestView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) next_kind: Option<AttemptKind>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) opened_at: Option<DateTime<Utc>>,
+    pub(crate) opened_at: Option<DateTime<Utc>>,
     /// Provider API of the attempts that follow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) api: Option<Arc<str>>,
@@ -128,7 +128,9 @@ impl RequestView {
     pub(super) fn push(&mut self, origin: Origin, evidence: Evidence) -> &mut Attempt {
         // Sent again without a word about the one before: that one failed, its reason was not logged. A hedge is sent beside it.
         if self.next_kind != Some(AttemptKind::Hedge)
-            && let Some(before) = self.attempts.last_mut().filter(|a| a.outcome.is_none())
+            && let Some(before) = self.attempts.last_mut()
+            && before.outcome.is_none()
+            && before.kind != AttemptKind::Hedge
         {
             before.outcome = Some(AttemptOutcome::Failed);
         }
