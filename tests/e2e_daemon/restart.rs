@@ -34,6 +34,41 @@ fn rotations_while_it_is_down_lose_nothing() {
     daemon.counts_and_stays(25);
 }
 
+/// As logrotate leaves it with `create`: nothing tells yet what will stand in the new file.
+#[test]
+fn an_empty_file_in_the_place_of_a_rotated_one_changes_nothing() {
+    let place = Place::new();
+    place.append("events.jsonl", &many("a", 0..10));
+    let daemon = place.start();
+    daemon.counts(10);
+    daemon.stop();
+    fs::rename(place.log("events.jsonl"), place.log("events.jsonl.1")).unwrap();
+    place.append("events.jsonl", "");
+    let daemon = place.start();
+    daemon.counts_and_stays(10);
+    place.append("events.jsonl", &many("a", 10..13));
+    daemon.counts_and_stays(13);
+}
+
+#[test]
+fn a_state_folder_has_one_daemon() {
+    let place = Place::new();
+    place.append("events.jsonl", &many("a", 0..3));
+    let first = place.start();
+    let second = std::process::Command::new(env!("CARGO_BIN_EXE_retryscoped"))
+        .args(["--listen", "127.0.0.1:0", "--root"])
+        .arg(place.folder.path().join("logs"))
+        .arg("--state-dir")
+        .arg(place.state())
+        .output()
+        .unwrap();
+    assert_eq!(second.status.code(), Some(2));
+    let said = String::from_utf8(second.stderr).unwrap();
+    assert!(said.contains("another retryscoped uses"), "{said}");
+    first.crash();
+    place.start().counts(3);
+}
+
 #[test]
 fn crashes_at_any_moment_under_load_with_rotation() {
     let place = Place::new();

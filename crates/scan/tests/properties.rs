@@ -374,3 +374,36 @@ fn told(totals: &Totals) -> BTreeMap<String, [u64; 2]> {
     }
     told
 }
+
+/// One log says that the run failed while the other does not know yet how its only request ended: no second one is made up.
+#[test]
+fn an_open_request_is_the_one_that_another_log_says_failed() {
+    let mut looked_at = 0;
+    for name in ["400-credit", "422", "429-ra3600", "503-persistent", "oauth-429-unified"] {
+        let logs = retryscope_testkit::fixtures().join("claude-code").join(name).join("logs");
+        let files = retryscope_testkit::files(&logs);
+        let whole = retries_at_least(files.iter().map(|path| (path.clone(), fs::read(path).unwrap())));
+        for session in
+            files.iter().filter(|path| path.components().any(|part| part.as_os_str() == "projects"))
+        {
+            let bytes = fs::read(session).unwrap();
+            let lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
+            for known in 0..lines.len() {
+                let others = files.iter().filter(|path| path.to_string_lossy().contains("captured"));
+                let told = others.map(|path| (path.clone(), fs::read(path).unwrap()));
+                let now = retries_at_least(told.chain([(session.clone(), lines[..known].concat())]));
+                assert!(now <= whole, "{name} after {known} lines: {now} retries, {whole} in all");
+                looked_at += 1;
+            }
+        }
+    }
+    assert!(looked_at > 50, "only {looked_at}");
+}
+
+fn retries_at_least(logs: impl Iterator<Item = (PathBuf, Vec<u8>)>) -> u64 {
+    let mut engine = Engine::new();
+    for (id, (path, bytes)) in logs.enumerate() {
+        read_into(&mut engine, u32::try_from(id).unwrap(), &path, &bytes, vec![1 << 20]);
+    }
+    runs_of(&engine).into_values().map(|counts| counts.retries.bound.min).sum()
+}

@@ -91,3 +91,66 @@ fn a_run_that_grows_is_counted_once_also_after_a_restart() {
         assert_eq!(sum(totals, Metric::Waiting), 130);
     }
 }
+
+/// Counts all runs as they are so many seconds after the start.
+fn count_at(engine: &Engine, totals: &mut Totals, second: i64) {
+    let sources = BTreeMap::new();
+    for run in engine.runs(&AsOf { now: at(second), sources: &sources }) {
+        totals.add(&run, at(second));
+    }
+}
+
+fn by_arrival(totals: &Totals, metric: Metric, arrival: &str) -> u64 {
+    let of = |labels: &&Labels| labels.get("arrival") == Some(arrival);
+    totals.counters_of(metric).filter(|(labels, _)| of(labels)).map(|(_, n)| n).sum()
+}
+
+#[test]
+fn what_is_told_now_is_live_however_long_it_took() {
+    let (mut engine, mut totals) = (Engine::new(), Totals::default());
+    let ask = |second: i64, id: &str| Event::new("r", at(second), ModelRequest::new().request_id(id));
+    say(&mut engine, ask(0, "q"));
+    count_at(&engine, &mut totals, 1);
+    // The turn goes on after a tool that took a quarter of an hour.
+    say(&mut engine, ask(900, "q2"));
+    count_at(&engine, &mut totals, 901);
+    assert_eq!(by_arrival(&totals, Metric::LogicalRequests, "live"), 2);
+    // Two attempts, each of which hung for longer than what makes an event late.
+    for second in [1_600, 2_300] {
+        let timeout = ModelRetry::new().request_id("q2").delay_ms(0_u64);
+        say(&mut engine, Event::new("r", at(second), timeout));
+        count_at(&engine, &mut totals, second + 1);
+    }
+    say(&mut engine, Event::new("r", at(3_000), ModelResponse::new().request_id("q2")));
+    count_at(&engine, &mut totals, 3_001);
+    for metric in [Metric::UpstreamRequests, Metric::Retries, Metric::AttemptFailures] {
+        assert_eq!(by_arrival(&totals, metric, "late"), 0, "{metric:?}");
+    }
+    assert_eq!(by_arrival(&totals, Metric::Retries, "live"), 2);
+}
+
+#[test]
+fn a_histogram_is_given_each_request_once_in_any_order() {
+    let (mut engine, mut totals) = (Engine::new(), Totals::default());
+    let event = |second: i64, retry: bool, id: &str| {
+        let retry = retry.then(|| ModelRetry::new().request_id(id).status(503_u16).delay_ms(1_000_u64));
+        match retry {
+            Some(retry) => Event::new("r", at(second), retry),
+            None => Event::new("r", at(second), ModelResponse::new().request_id(id)),
+        }
+    };
+    // One request is sent 40 times; another one, asked later, is answered before.
+    for second in 0..39 {
+        say(&mut engine, event(second, true, "a"));
+    }
+    say(&mut engine, event(50, false, "b"));
+    count_at(&engine, &mut totals, 51);
+    say(&mut engine, event(55, false, "a"));
+    count_at(&engine, &mut totals, 56);
+    let attempts = totals.histograms().find(|(s, _)| s.metric == Metric::AttemptsPerRequest).map(|(_, h)| h);
+    assert_eq!(attempts.map(|h| (h.count, h.sum)), Some((2, 41)));
+    let text = serde_json::to_string(&totals).unwrap_or_default();
+    let mut restored: Totals = serde_json::from_str(&text).unwrap_or_default();
+    count_at(&engine, &mut restored, 57);
+    assert_eq!(restored.histograms().collect::<Vec<_>>(), totals.histograms().collect::<Vec<_>>());
+}
