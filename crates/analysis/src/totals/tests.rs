@@ -154,3 +154,21 @@ fn a_histogram_is_given_each_request_once_in_any_order() {
     count_at(&engine, &mut restored, 57);
     assert_eq!(restored.histograms().collect::<Vec<_>>(), totals.histograms().collect::<Vec<_>>());
 }
+
+#[test]
+fn a_wait_that_was_cut_short_counts_as_long_as_it_can_have_been() {
+    let (mut engine, mut totals) = (Engine::new(), Totals::default());
+    let told = ModelRetry::new().request_id("q").status(429_u16).delay_ms(600_000_u64);
+    say(&mut engine, Event::new("r", at(0), told.clone().retry_after_ms(600_000_u64)));
+    say(&mut engine, Event::new("r", at(1), ModelResponse::new().request_id("q")));
+    // A writer that rounds is no early one.
+    say(&mut engine, Event::new("r", at(2), told.request_id("q2").delay_ms(10_000_u64)));
+    say(
+        &mut engine,
+        Event::new("r", at(12) - TimeDelta::milliseconds(150), ModelResponse::new().request_id("q2")),
+    );
+    count(&engine, &mut totals);
+    assert_eq!(sum(&totals, Metric::Waiting), 1_000 + 10_000);
+    let verdicts: Vec<_> = totals.counters_of(Metric::RetryAfter).filter(|(_, n)| *n > 0).collect();
+    assert_eq!(verdicts.iter().map(|(labels, _)| labels.get("verdict")).collect::<Vec<_>>(), [Some("early")]);
+}

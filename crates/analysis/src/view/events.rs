@@ -158,7 +158,7 @@ impl ViewOfRun {
             let before = request.attempts.last().map(|a| a.candidate.clone());
             request.next_kind = body.kind.or(request.next_kind.take());
             let kind_is_told = request.next_kind.is_some();
-            request.push(origin, Evidence::Observed);
+            request.push(origin, Evidence::Observed, event.ts);
             let index = request.attempts.len() - 1;
             let attempt = &mut request.attempts[index];
             if let Some(candidate) = &body.candidate {
@@ -240,7 +240,7 @@ impl ViewOfRun {
             let last = request.attempts.len() - 1;
             &mut request.attempts[last]
         } else {
-            request.current(origin)
+            request.current(origin, event.ts)
         };
         attempt.outcome = Some(AttemptOutcome::Failed);
         attempt.evidence = Evidence::Observed;
@@ -293,7 +293,7 @@ impl ViewOfRun {
                     .get(usize::try_from(seen + n).unwrap_or(usize::MAX))
                     .and_then(|code| code_as_status(code.as_ref()));
                 let asked = request.candidate.clone();
-                let attempt = request.push(origin, Evidence::Derived);
+                let attempt = request.push(origin, Evidence::Derived, event.ts);
                 attempt.outcome = Some(AttemptOutcome::Failed);
                 if n + 1 == missing {
                     attempt.ended_at = event.ts;
@@ -343,7 +343,7 @@ impl ViewOfRun {
                 last.ended_at = last.ended_at.or(event.ts);
             }
         } else {
-            let attempt = request.current(origin);
+            let attempt = request.current(origin, event.ts);
             attempt.outcome = Some(AttemptOutcome::Ok);
             attempt.evidence = Evidence::Observed;
             attempt.ended_at = event.ts;
@@ -388,7 +388,7 @@ impl ViewOfRun {
                 let last = request.attempts.len() - 1;
                 &mut request.attempts[last]
             } else {
-                request.current(origin)
+                request.current(origin, event.ts)
             };
             attempt.outcome = Some(AttemptOutcome::Failed);
             attempt.ended_at = attempt.ended_at.or(event.ts);

@@ -125,7 +125,13 @@ impl RequestView {
         if self.next_kind.is_some() { 0 } else { self.attempts.len() - start }
     }
 
-    pub(super) fn push(&mut self, origin: Origin, evidence: Evidence) -> &mut Attempt {
+    /// Adds an attempt that a record written `now` speaks of.
+    pub(super) fn push(
+        &mut self,
+        origin: Origin,
+        evidence: Evidence,
+        now: Option<DateTime<Utc>>,
+    ) -> &mut Attempt {
         // Sent again without a word about the one before: that one failed, its reason was not logged. A hedge is sent beside it.
         if self.next_kind != Some(AttemptKind::Hedge)
             && let Some(before) = self.attempts.last_mut()
@@ -141,7 +147,16 @@ impl RequestView {
             None => AttemptKind::Retry,
         };
         let started_at = match self.pending.take() {
-            Some(Pending { at: Some(at), delay_ms: Some(delay) }) => after(at, delay),
+            Some(Pending { at: Some(at), delay_ms: Some(delay) }) => match cut_short(at, delay, now) {
+                // It waited for so long at the most; when it went on is not told.
+                Some(waited) => {
+                    if let Some(before) = self.attempts.last_mut() {
+                        before.waited_ms.get_or_insert(waited);
+                    }
+                    None
+                }
+                None => after(at, delay),
+            },
             None if self.attempts.is_empty() => self.opened_at,
             Some(_) | None => None,
         };
@@ -180,13 +195,13 @@ impl RequestView {
 
     /// Returns the attempt that a failure or an answer speaks of, when attempts are not records of their own: the one in
     /// flight, or the one after the planned wait.
-    pub(super) fn current(&mut self, origin: Origin) -> &mut Attempt {
+    pub(super) fn current(&mut self, origin: Origin, now: Option<DateTime<Utc>>) -> &mut Attempt {
         let in_flight = self.attempts.last().is_some_and(|a| a.outcome.is_none());
         if in_flight && self.next_kind.is_none() {
             let last = self.attempts.len() - 1;
             return &mut self.attempts[last];
         }
-        self.push(origin, Evidence::Derived)
+        self.push(origin, Evidence::Derived, now)
     }
 }
 
@@ -210,12 +225,12 @@ pub(super) fn close(
         // The wait was over: the next request was in flight when the turn ended. Without times nothing is known of it.
         Some(_) if !request.explicit && outcome != TurnOutcome::Unknown => match at {
             Some(_) => {
-                request.push(origin, Evidence::Derived).outcome = Some(AttemptOutcome::Cancelled);
+                request.push(origin, Evidence::Derived, at).outcome = Some(AttemptOutcome::Cancelled);
             }
             None => request.extra = Some(Bound::range(0, Some(1))),
         },
         None if request.attempts.is_empty() && !request.explicit => {
-            let attempt = request.push(origin, Evidence::Derived);
+            let attempt = request.push(origin, Evidence::Derived, at);
             attempt.outcome = match outcome {
                 TurnOutcome::Succeeded => Some(AttemptOutcome::Ok),
                 TurnOutcome::Cancelled => Some(AttemptOutcome::Cancelled),
@@ -233,6 +248,13 @@ pub(super) fn close(
         }
         TurnOutcome::Unknown => None,
     };
+}
+
+/// Returns how long a planned wait can have been at most, if something was sent or answered before its end. Writers round,
+/// and clocks tick.
+fn cut_short(at: DateTime<Utc>, delay_ms: u64, now: Option<DateTime<Utc>>) -> Option<u64> {
+    let passed = u64::try_from((now? - at).num_milliseconds()).ok()?;
+    (passed + delay_ms / 50 + 20 < delay_ms).then_some(passed)
 }
 
 /// Returns the time so many milliseconds later; `None` where the calendar ends before.
