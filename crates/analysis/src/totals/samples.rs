@@ -103,7 +103,9 @@ impl<'a, F: FnMut(&Names, Key, Sample)> Told<'a, F> {
             let times = (at, attempt.ended_at.or(at));
             upstream(self, base, attempt.kind, times, sends.min(1));
             upstream(self, base, AttemptKind::Retry, times, sends.saturating_sub(1));
-            self.of_attempt(base, attempt, at);
+            if is_settled(turn, request, attempt) {
+                self.of_attempt(base, attempt, at);
+            }
         }
         // What is known to have been sent beyond the visible attempts: the first send if none is visible, then retries.
         let hidden = request.upstream.bound.min.saturating_sub(counted);
@@ -186,6 +188,14 @@ impl<'a, F: FnMut(&Names, Key, Sample)> Told<'a, F> {
         let key = Key::new(Metric::AttemptFailures, base).words(&[class, reason]).status(status);
         self.add(key, attempt.ended_at.or(at), attempt.sends.min);
     }
+}
+
+/// Returns whether what failed an attempt is not to be told better at once: it was followed by something, or a wait is
+/// planned. The last failure of a run is told by several of its logs, and not first by the one that knows most.
+fn is_settled(turn: &Turn, request: &LogicalRequest, attempt: &Attempt) -> bool {
+    let is_last = request.attempts.last().is_some_and(|last| std::ptr::eq(last, attempt));
+    let is_open = request.outcome == RequestOutcome::Open && turn.outcome == RunOutcome::Running;
+    !(is_last && is_open) || attempt.delay_ms.is_some()
 }
 
 /// How the provider's stated wait was treated; `None` for an attempt that did not fail or was not repeated.

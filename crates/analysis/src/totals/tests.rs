@@ -1,6 +1,8 @@
 use std::collections::BTreeMap;
 
-use retryscope_events::{Candidate, Event, ModelRequest, ModelResponse, ModelRetry};
+use retryscope_events::{
+    AttemptOutcome, Candidate, Event, ModelAttempt, ModelFailed, ModelRequest, ModelResponse, ModelRetry,
+};
 use retryscope_record::{Item, Origin, Place, SourceId, View};
 
 use super::*;
@@ -171,4 +173,32 @@ fn a_wait_that_was_cut_short_counts_as_long_as_it_can_have_been() {
     assert_eq!(sum(&totals, Metric::Waiting), 1_000 + 10_000);
     let verdicts: Vec<_> = totals.counters_of(Metric::RetryAfter).filter(|(_, n)| *n > 0).collect();
     assert_eq!(verdicts.iter().map(|(labels, _)| labels.get("verdict")).collect::<Vec<_>>(), [Some("early")]);
+}
+
+#[test]
+fn the_last_failure_is_counted_when_its_class_is_settled() {
+    let failed = |totals: &Totals, class| -> u64 {
+        let of = |labels: &&Labels| labels.get("class") == Some(class);
+        totals.counters_of(Metric::AttemptFailures).filter(|(labels, _)| of(labels)).map(|(_, n)| n).sum()
+    };
+    let attempt = || ModelAttempt::new().request_id("q").attempt_id("1").outcome(AttemptOutcome::Failed);
+    // One record says that it was refused, the next one why.
+    let (mut engine, mut totals) = (Engine::new(), Totals::default());
+    say(&mut engine, Event::new("r", at(0), attempt().status(429_u16)));
+    count_at(&engine, &mut totals, 1);
+    assert_eq!(failed(&totals, "throttled"), 0);
+    say(&mut engine, Event::new("r", at(2), attempt().status(429_u16).code("insufficient_quota")));
+    say(&mut engine, Event::new("r", at(2), ModelFailed::new().request_id("q")));
+    count_at(&engine, &mut totals, 3);
+    assert_eq!((failed(&totals, "throttled"), failed(&totals, "exhausted")), (0, 1));
+    // A planned wait, and five minutes of silence, settle it too.
+    for (delay, now) in [(Some(60_000_u64), 1), (None, 400)] {
+        let (mut engine, mut totals) = (Engine::new(), Totals::default());
+        say(&mut engine, Event::new("r", at(0), attempt().status(429_u16)));
+        if let Some(delay) = delay {
+            say(&mut engine, Event::new("r", at(0), ModelRetry::new().request_id("q").delay_ms(delay)));
+        }
+        count_at(&engine, &mut totals, now);
+        assert_eq!(failed(&totals, "throttled"), 1, "{delay:?}");
+    }
 }
