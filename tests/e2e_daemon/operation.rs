@@ -227,9 +227,28 @@ fn a_run_that_said_it_waits_is_waiting_until_then() {
         )
     };
     place.append("long.jsonl", &failed("long", 3_600_000));
+    // Something else that the agent asks for meanwhile does not end the wait.
+    place.append(
+        "long.jsonl",
+        concat!(
+            r#"{"v":1,"type":"model.request","ts":"2026-11-01T09:25:00Z","run_id":"long","agent":"demo","request_id":"t","source":"background","purpose":"title","provider":"acme","model":"m"}"#,
+            "\n",
+            r#"{"v":1,"type":"model.response","ts":"2026-11-01T09:25:01Z","run_id":"long","agent":"demo","request_id":"t","provider":"acme","model":"m"}"#,
+            "\n",
+        ),
+    );
+    // Nor is it one any more once it was given up.
+    place.append("given_up.jsonl", &failed("given-up", 7_200_000));
+    place.append(
+        "given_up.jsonl",
+        concat!(
+            r#"{"v":1,"type":"model.failed","ts":"2026-11-01T09:57:00Z","run_id":"given-up","agent":"demo","request_id":"q","decision":"budget"}"#,
+            "\n",
+        ),
+    );
     place.append("short.jsonl", &failed("short", 60_000));
-    for (now, active, longest) in [("2026-11-01T10:00:00Z", 1.0, 2_400.0), ("2026-11-01T10:30:00Z", 0.0, 0.0)]
-    {
+    let hours = [("2026-11-01T10:00:00Z", 2.0, 1.0, 2_400.0), ("2026-11-01T10:30:00Z", 0.0, 0.0, 0.0)];
+    for (now, active, waiting, longest) in hours {
         let other = Place::new();
         let daemon = super::support::Daemon::start(
             &place.folder.path().join("logs"),
@@ -237,7 +256,7 @@ fn a_run_that_said_it_waits_is_waiting_until_then() {
             &["--as-of", now],
         );
         assert_eq!(daemon.sum_of("retryscope_runs_active", ""), active, "{now}");
-        assert_eq!(daemon.sum_of("retryscope_runs_waiting", ""), active, "{now}");
+        assert_eq!(daemon.sum_of("retryscope_runs_waiting", ""), waiting, "{now}");
         assert_eq!(daemon.sum_of("retryscope_longest_wait_seconds", ""), longest, "{now}");
     }
 }

@@ -162,3 +162,29 @@ fn a_spoilt_checkpoint_is_kept_aside_and_a_newer_one_refused() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("newer version"));
     assert_eq!(fs::read_to_string(&checkpoint).unwrap(), newer);
 }
+
+/// A budget that is still used up after a restart did not become so again.
+#[test]
+fn a_restart_exhausts_no_budget_again() {
+    let place = Place::new();
+    let now = chrono::Utc::now().format("%Y-%m-%dT%H:%M:%SZ");
+    for n in 0..30 {
+        let line = format!(
+            "{{\"v\":1,\"type\":\"model.response\",\"ts\":\"{now}\",\"run_id\":\"r{n}\",\"agent\":\"demo\",\
+             \"request_id\":\"q\",\"provider\":\"acme\",\"model\":\"m\",\"attempts\":4}}\n"
+        );
+        place.append("events.jsonl", &line);
+    }
+    for _ in 0..3 {
+        let daemon = place.start();
+        daemon.counts(30);
+        assert_eq!(
+            daemon.sum_of(
+                "retryscope_retry_budget_exhausted_total",
+                "scope=\"global\",name=\"\",window=\"5m\""
+            ),
+            1.0
+        );
+        assert_eq!(daemon.stop(), Some(0));
+    }
+}
