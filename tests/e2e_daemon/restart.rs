@@ -188,3 +188,52 @@ fn a_restart_exhausts_no_budget_again() {
         assert_eq!(daemon.stop(), Some(0));
     }
 }
+
+/// A session that was written anew while nobody looked says what it says now, and nothing of what it said before.
+#[test]
+fn a_session_rewritten_while_it_is_down_is_read_anew() {
+    let folder = retryscope_testkit::fixtures().join("omp/429-retry-after-600/logs/home/.omp");
+    let session = retryscope_testkit::files(&folder)
+        .into_iter()
+        .find(|path| path.extension().is_some_and(|end| end == "jsonl"))
+        .unwrap();
+    let whole = fs::read_to_string(session).unwrap();
+    let lines: Vec<&str> = whole.split_inclusive('\n').collect();
+    let name = ".omp/agent/sessions/-demo/s.jsonl";
+    let said = |daemon: &super::support::Daemon, place: &Place| {
+        daemon.get("/api/v1/runs").body.replace(place.folder.path().to_str().unwrap(), "")
+    };
+    let outcomes = |place: &Place| {
+        let daemon = place.start_with(&["--as-of", "2026-12-24T00:00:00Z"]);
+        super::support::until("read", || {
+            let runs = said(&daemon, place);
+            if runs.contains("run_id") { Ok(()) } else { Err(runs) }
+        });
+        let runs = said(&daemon, place);
+        assert_eq!(daemon.stop(), Some(0));
+        runs
+    };
+    let fresh = Place::new();
+    fs::create_dir_all(fresh.log(name).parent().unwrap()).unwrap();
+    // What it says without its last lines: the whole one must not show through.
+    let shorter = lines[..lines.len() - 3].concat();
+    fs::write(fresh.log(name), &shorter).unwrap();
+    let wanted = outcomes(&fresh);
+
+    let place = Place::new();
+    fs::create_dir_all(place.log(name).parent().unwrap()).unwrap();
+    fs::write(place.log(name), &whole).unwrap();
+    assert_ne!(outcomes(&place), wanted);
+    for beside in ["", &shorter] {
+        // Another file in its place: empty at first, then whole.
+        fs::write(place.log("beside"), beside).unwrap();
+        fs::rename(place.log("beside"), place.log(name)).unwrap();
+        let daemon = place.start_with(&["--as-of", "2026-12-24T00:00:00Z"]);
+        fs::write(place.log(name), &shorter).unwrap();
+        super::support::until("what it says now", || {
+            let runs = said(&daemon, &place);
+            if runs == wanted { Ok(()) } else { Err(runs) }
+        });
+        assert_eq!(daemon.stop(), Some(0));
+    }
+}

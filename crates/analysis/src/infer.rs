@@ -60,7 +60,8 @@ impl<'a> Inference<'a> {
                 // known yet who is asked.
                 if request.attempts.is_empty() && request.end.is_none() {
                     let next = self.behind(&known, id, request.api.as_deref(), &request.candidate, None);
-                    if next.0 != Bound::exact(1) || request.candidate.provider.is_none() {
+                    let is_named = request.candidate.provider.is_some() || self.provider.is_some();
+                    if next.0 != Bound::exact(1) || !is_named {
                         let shown = &mut filled.to_mut().turns[t].requests[r].visibility.attempts;
                         *shown = (*shown).min(Shown::Some);
                     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::count::Count;
 use crate::explain::in_short;
-use crate::run::{LogicalRequest, RequestOutcome, Run, RunOutcome};
+use crate::run::{LogicalRequest, Run, RunOutcome};
 
 /// A log that has been quiet without an end for less than this may go on: its run is running.
 pub(crate) const MAY_GO_ON: TimeDelta = TimeDelta::minutes(5);
@@ -21,13 +21,8 @@ pub(crate) fn quiet_since(
     last_event: Option<DateTime<Utc>>,
     requests: &[LogicalRequest],
 ) -> Option<DateTime<Utc>> {
-    let open = requests.iter().filter(|request| request.outcome == RequestOutcome::Open);
-    let waits = open.filter_map(|request| {
-        let last = request.attempts.last()?;
-        let wait = TimeDelta::try_milliseconds(i64::try_from(last.delay_ms?).ok()?)?;
-        last.ended_at?.checked_add_signed(wait)
-    });
-    waits.max().max(last_event)
+    let ends = requests.iter().filter_map(LogicalRequest::planned_wait).map(|(_, until)| until);
+    ends.max().max(last_event)
 }
 
 /// One run in a list.

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use retryscope_events::{
     AttemptKind, AttemptOutcome, Candidate, DelaySource, ErrorSource, Layer, Source, Usage,
 };
@@ -296,6 +296,22 @@ pub struct Attempt {
     /// What the record of this attempt says of its stream and of where its error came from.
     #[serde(default)]
     pub told: Told,
+}
+
+impl Attempt {
+    /// Returns the time so many milliseconds after its end; `None` where either is not known, or the calendar ends before.
+    pub fn after_end(&self, ms: Option<u64>) -> Option<DateTime<Utc>> {
+        self.ended_at?.checked_add_signed(TimeDelta::try_milliseconds(i64::try_from(ms?).ok()?)?)
+    }
+}
+
+impl LogicalRequest {
+    /// Returns from when to when an open request said that it would wait; `None` where something followed, or nothing was
+    /// planned.
+    pub fn planned_wait(&self) -> Option<(DateTime<Utc>, DateTime<Utc>)> {
+        let last = self.attempts.last().filter(|_| self.outcome == RequestOutcome::Open)?;
+        Some((last.ended_at?, last.after_end(last.delay_ms)?))
+    }
 }
 
 /// What a record of an attempt says beside its outcome; all absent where attempts have no records of their own.

@@ -7,6 +7,7 @@ use retryscope_events::{BudgetDenied, PermissionDenied, ToolAttempt, ToolStatus}
 use retryscope_record::Origin;
 use serde::{Deserialize, Serialize};
 
+use crate::waits::is_long_enough;
 use crate::words;
 
 /// One entry of the ledger.
@@ -103,7 +104,7 @@ pub fn told(ledger: &[Entry]) -> Vec<String> {
         }
         for (pair, waited) in call.attempts.windows(2).zip(call.intervals()) {
             if let Some(asked) = pair[0].1.retry_after_ms {
-                let kept = if waited + asked / 50 + 20 >= asked { "was kept" } else { "was not kept" };
+                let kept = if is_long_enough(waited, asked) { "was kept" } else { "was not kept" };
                 text.push_str(&format!("; the wait it asked for ({}) {kept}", words::span(asked)));
                 break;
             }

@@ -11,6 +11,11 @@ const LONGEST: u64 = 86_400_000;
 /// So many waits are kept as they are, so that each rank among them is exact.
 const EXACT: usize = 1_000;
 
+/// Returns whether a wait was as long as was asked for: timers tick and writers round, so that 2 % and 20 ms may be missing.
+pub(crate) fn is_long_enough(waited_ms: u64, asked_ms: u64) -> bool {
+    waited_ms.saturating_add(asked_ms / 50 + 20) >= asked_ms
+}
+
 /// The lengths of waits between attempts: real ones where times tell them, else planned ones. Exact up to a thousand of
 /// them, kept to two digits beyond.
 #[derive(Debug, Clone, Default, PartialEq)]

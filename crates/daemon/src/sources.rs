@@ -3,9 +3,10 @@
 //! Not for: following files (the `tail` crate) or counting (see `count`). A source that cannot be read is complained about
 //! and looked at again when it changes.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::{File, Metadata};
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -113,9 +114,10 @@ impl Sources {
         let shared = self.shared.clone();
         let mut state = shared.lock();
         let mut followed = Vec::new();
+        let mut folders = Folders::default();
         for mut file in files {
             let id = SourceId(file.id);
-            let place = place_now(&file);
+            let place = folders.place_of(&file);
             if let Some(path) = &place {
                 file.path.clone_from(path);
             }
@@ -123,9 +125,10 @@ impl Sources {
             self.touched.insert(file.id);
             match file.interest {
                 Interest::None | Interest::Never | Interest::LinesFromEnd => {}
-                // Gone, or moved out of its folder: its decoder is there when it is found again.
-                Interest::Lines | Interest::Whole if place.is_none() => {}
                 Interest::Lines if self.reopen(&file) => {}
+                Interest::Lines | Interest::Whole if !file.path.exists() => {}
+                // What stands there is another file, which does not tell yet what it is: it decides at the first look.
+                Interest::Lines if place.is_none() => {}
                 Interest::Lines => {
                     state.engine.reset_source(id);
                     file.start_again();
@@ -258,14 +261,28 @@ impl Serialize for Sources {
     }
 }
 
-/// Returns where a file stands now: under its name, or under another one in its folder, as after a rotation.
-fn place_now(file: &FileState) -> Option<PathBuf> {
-    let is_it = |path: &Path| std::fs::metadata(path).is_ok_and(|metadata| file.identity.is_at(&metadata));
-    if is_it(&file.path) {
-        return Some(file.path.clone());
+/// Folders that were looked into, each once: what stands in them, by place on disk.
+#[derive(Default)]
+struct Folders(HashMap<PathBuf, HashMap<(u64, u64), (PathBuf, Metadata)>>);
+
+impl Folders {
+    /// Returns where a file stands now: under its name, or under another one in its folder, as after a rotation.
+    fn place_of(&mut self, file: &FileState) -> Option<PathBuf> {
+        if std::fs::metadata(&file.path).is_ok_and(|metadata| file.identity.is_at(&metadata)) {
+            return Some(file.path.clone());
+        }
+        let folder = file.path.parent()?;
+        let names = self.0.entry(folder.to_path_buf()).or_insert_with(|| {
+            let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+            let found = entries.filter_map(|entry| {
+                let metadata = std::fs::metadata(entry.path()).ok()?;
+                Some(((metadata.dev(), metadata.ino()), (entry.path(), metadata)))
+            });
+            found.collect()
+        });
+        let (path, metadata) = names.get(&(file.identity.device, file.identity.inode))?;
+        file.identity.is_at(metadata).then(|| path.clone())
     }
-    let names = std::fs::read_dir(file.path.parent()?).ok()?;
-    names.filter_map(Result::ok).map(|entry| entry.path()).find(|path| is_it(path))
 }
 
 fn head_of(path: &Path) -> Option<Vec<u8>> {
@@ -360,8 +377,9 @@ impl Listener for Sources {
     }
 
     fn reset(&mut self, id: u32) {
-        let Some(source) = self.decoders.remove(&id) else { return };
+        // What a source said before the last start is void too, though it has no decoder since.
         self.shared.lock().engine.reset_source(SourceId(id));
+        let Some(source) = self.decoders.remove(&id) else { return };
         if let Some(head) = head_of(&source.path) {
             self.opened(id, &source.path, &head, None);
         }

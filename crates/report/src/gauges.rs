@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use chrono::{DateTime, TimeDelta, Utc};
-use retryscope_analysis::{Aliases, BudgetPolicy, Class, RequestOutcome, Run, RunOutcome, Totals};
+use chrono::{DateTime, Utc};
+use retryscope_analysis::{Aliases, BudgetPolicy, Class, LogicalRequest, Run, RunOutcome, Totals};
 
 use crate::metrics::Extra;
 
@@ -39,13 +39,8 @@ struct OfProvider {
 impl RunGauges {
     /// Returns what the gauges need of a run.
     pub fn of(run: &Run, aliases: &Aliases) -> Self {
-        let open = run.turns.last().into_iter().flat_map(|turn| &turn.requests);
-        let open = open.filter(|request| request.outcome == RequestOutcome::Open);
-        let waits = open.filter_map(|request| {
-            let last = request.attempts.last()?;
-            Some((last.ended_at?, after(last.ended_at, last.delay_ms)?))
-        });
-        let waits = waits.collect();
+        let last = run.turns.last().into_iter().flat_map(|turn| &turn.requests);
+        let waits = last.filter_map(LogicalRequest::planned_wait).collect();
         let mut providers: Vec<(Arc<str>, OfProvider)> = Vec::new();
         for attempt in run.turns.iter().flat_map(|t| &t.requests).flat_map(|r| &r.attempts) {
             let name = aliases.provider(run, Some(&attempt.candidate));
@@ -58,7 +53,7 @@ impl RunGauges {
             known.hidden.0 += attempt.sends.min.saturating_sub(1);
             known.hidden.1 = known.hidden.1.zip(attempt.sends.max).map(|(a, b)| a + b.saturating_sub(1));
             let failure = attempt.failure.as_ref().filter(|f| f.class == Class::Exhausted);
-            let resets = failure.and_then(|f| f.reset_at.or(after(attempt.ended_at, f.retry_after_ms)));
+            let resets = failure.and_then(|f| f.reset_at.or(attempt.after_end(f.retry_after_ms)));
             known.resets = known.resets.max(resets);
         }
         Self {
@@ -75,11 +70,6 @@ impl RunGauges {
             providers,
         }
     }
-}
-
-/// Returns the time so many milliseconds later.
-fn after(at: Option<DateTime<Utc>>, ms: Option<u64>) -> Option<DateTime<Utc>> {
-    at?.checked_add_signed(TimeDelta::try_milliseconds(i64::try_from(ms?).ok()?)?)
 }
 
 #[derive(Default)]

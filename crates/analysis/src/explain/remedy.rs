@@ -8,6 +8,7 @@ use retryscope_taxonomy::{self as taxonomy, Class, Reason};
 use crate::count::Bound;
 use crate::judge::Failure;
 use crate::run::{Attempt, Run, RunOutcome, Turn};
+use crate::waits::is_long_enough;
 use crate::words;
 
 /// One piece of advice.
@@ -177,7 +178,7 @@ fn situations(turn: &Turn) -> Vec<&'static str> {
 /// Returns whether a stated wait was cut short by the next attempt.
 fn ignored_wait(attempt: &Attempt) -> bool {
     let asked = attempt.failure.as_ref().and_then(|f| f.retry_after_ms);
-    asked.zip(attempt.waited_ms).is_some_and(|(asked, waited)| waited + asked / 50 + 20 < asked)
+    asked.zip(attempt.waited_ms).is_some_and(|(asked, waited)| !is_long_enough(waited, asked))
 }
 
 /// Returns what a change would have made of this turn, where that follows from its numbers.

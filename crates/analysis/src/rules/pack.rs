@@ -9,6 +9,7 @@ use retryscope_record::Origin;
 use super::{Asked, Subject, Verdict, rule};
 use crate::run::Run;
 use crate::tools::{Call, calls};
+use crate::waits::is_long_enough;
 
 /// One behaviour, and what the runs show of it.
 #[derive(Debug, Clone, PartialEq)]
@@ -106,7 +107,7 @@ fn stated_wait_kept(run: &Run) -> Shown {
             return None;
         }
         let kept = call.attempts.windows(2).zip(&intervals).all(|(pair, waited)| {
-            pair[0].1.retry_after_ms.is_none_or(|asked| waited + asked / 50 + 20 >= asked)
+            pair[0].1.retry_after_ms.is_none_or(|asked| is_long_enough(*waited, asked))
         });
         Some(if kept { Verdict::Pass } else { Verdict::Violation })
     })

@@ -225,9 +225,7 @@ impl Totals {
             }
         }
     }
-}
 
-impl Totals {
     /// Gives a histogram the values that it has not been given yet, at most so many; returns how many it was.
     fn observe_new(&mut self, id: SeriesId, samples: &[Sample], most: u64, added: &mut Added) -> u64 {
         let mut unseen = added.observed(id).clone();

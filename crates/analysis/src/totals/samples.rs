@@ -10,6 +10,7 @@ use super::Metric;
 use super::keys::{Base, Bases, Key, Names};
 use crate::count::Evidence;
 use crate::run::{Attempt, LogicalRequest, RequestOutcome, Run, RunOutcome, Turn};
+use crate::waits::is_long_enough;
 
 /// One thing that a run adds: `n` to a series, at a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -204,7 +205,7 @@ fn verdict(attempt: &Attempt, next: Option<&Attempt>) -> Option<&'static str> {
     let repeated = next.is_some_and(|next| next.kind == AttemptKind::Retry);
     match (failure.retry_after_ms, attempt.waited_ms.or(attempt.delay_ms)) {
         (Some(_), _) if !repeated => None,
-        (Some(asked), Some(waited)) if waited + asked / 50 + 20 >= asked => Some("honoured"),
+        (Some(asked), Some(waited)) if is_long_enough(waited, asked) => Some("honoured"),
         // Cut to a round limit: 60 s and 300 s are the caps in use.
         (Some(_), Some(waited))
             if [60_000_u64, 300_000].iter().any(|cap| waited.abs_diff(*cap) <= cap / 20) =>

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::count::{Bound, Evidence};
 use crate::run::{Attempt, Told};
+use crate::waits::is_long_enough;
 
 use super::Visibility;
 
@@ -250,11 +251,10 @@ pub(super) fn close(
     };
 }
 
-/// Returns how long a planned wait can have been at most, if something was sent or answered before its end. Writers round,
-/// and clocks tick.
+/// Returns how long a planned wait can have been at most, if something was sent or answered before its end.
 fn cut_short(at: DateTime<Utc>, delay_ms: u64, now: Option<DateTime<Utc>>) -> Option<u64> {
     let passed = u64::try_from((now? - at).num_milliseconds()).ok()?;
-    (passed + delay_ms / 50 + 20 < delay_ms).then_some(passed)
+    (!is_long_enough(passed, delay_ms)).then_some(passed)
 }
 
 /// Returns the time so many milliseconds later; `None` where the calendar ends before.
