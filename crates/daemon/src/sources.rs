@@ -263,7 +263,9 @@ impl Serialize for Sources {
 
 /// Folders that were looked into, each once: what stands in them, by place on disk.
 #[derive(Default)]
-struct Folders(HashMap<PathBuf, HashMap<(u64, u64), (PathBuf, Metadata)>>);
+struct Folders(HashMap<PathBuf, ByPlace>);
+
+type ByPlace = HashMap<(u64, u64), (PathBuf, Metadata)>;
 
 impl Folders {
     /// Returns where a file stands now: under its name, or under another one in its folder, as after a rotation.
