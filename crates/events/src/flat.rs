@@ -4,11 +4,10 @@
 //! a name said twice) is left to the long way in [`crate::read`], which decides what it means. Invariant, held by a test:
 //! what is read here is what the long way reads.
 
-mod scanner;
-
 use std::borrow::Cow;
 
 use chrono::{DateTime, NaiveDate, Utc};
+use retryscope_json::{Cursor, Quoted, whole};
 use serde_json::{Map, Value};
 
 use crate::body::{
@@ -20,9 +19,6 @@ use crate::values::{
     AttemptKind, AttemptOutcome, Candidate, Decision, DelaySource, ErrorSource, FallbackKind, Layer, Sent,
     Source, ToolStatus, Usage,
 };
-
-pub(crate) use scanner::Raw;
-use scanner::Scanner;
 
 /// Reads a line of model traffic; `None` for one that needs the long way.
 pub(crate) fn read(line: &[u8]) -> Option<Box<Event>> {
@@ -42,9 +38,10 @@ pub(crate) fn read(line: &[u8]) -> Option<Box<Event>> {
 /// are read.
 fn likely_type(text: &str) -> Option<&str> {
     const NAME: &[u8] = b"\"type\"";
-    let behind = text.as_bytes().windows(NAME.len()).position(|at| at == NAME)? + NAME.len();
+    let behind = memchr::memmem::find(text.as_bytes(), NAME)? + NAME.len();
     let value = text.get(behind..)?.trim_ascii_start().strip_prefix(':')?.trim_ascii_start();
-    value.strip_prefix('"')?.split('"').next()
+    let value = value.strip_prefix('"')?;
+    value.get(..value.bytes().position(|byte| byte == b'"')?)
 }
 
 /// Builds the event. `candidate` tells where parts of a candidate go that stand flat beside the other fields.
@@ -76,7 +73,7 @@ fn event<B: Fields + Into<Body>>(
         extra: Map::new(),
     });
     let (mut typed, mut version) = (None, None);
-    Scanner::new(text).members(|name, value| {
+    members(text, |name, value| {
         match name {
             "type" => put(&mut typed, value.text().filter(|kind| *kind == B::TYPE)?),
             "v" => put(&mut version, value.whole().filter(|v| *v <= VERSION)?),
@@ -116,6 +113,37 @@ fn event<B: Fields + Into<Body>>(
     Some(event)
 }
 
+/// Hands over the members of the object that the text is, but for those that are null; `None` for anything but a flat object
+/// of plain values, or if `take` says so.
+fn members<'a>(text: &'a str, mut take: impl FnMut(&'a str, Raw<'a>) -> Option<()>) -> Option<()> {
+    let mut has_null = false;
+    whole(text, |at| {
+        at.members(|at, name| {
+            let (name, value) = (name.plain()?, Raw::read(at)?);
+            if matches!(value, Raw::Null) {
+                has_null = true;
+                return Some(());
+            }
+            take(name, value)
+        })
+    })?;
+    (!has_null || says_each_name_once(text)?).then_some(())
+}
+
+/// Returns whether no name stands twice in an object. Of two members with one name a null one may be what counts.
+fn says_each_name_once(text: &str) -> Option<bool> {
+    let mut names = Vec::new();
+    let mut is_unique = true;
+    whole(text, |at| {
+        at.members(|at, name| {
+            is_unique &= !names.contains(&name);
+            names.push(name);
+            at.value()
+        })
+    })?;
+    Some(is_unique)
+}
+
 /// Sets a field; `None` if it is set already.
 pub(crate) fn put<T>(field: &mut Option<T>, value: T) -> Option<()> {
     field.replace(value).is_none().then_some(())
@@ -146,6 +174,29 @@ fn part(candidate: &mut Option<Candidate>, name: &str, value: Raw<'_>) -> Option
     put(field, value.string()?)
 }
 
+/// Reads a candidate as it is usually written.
+fn candidate(text: &str) -> Option<Candidate> {
+    let mut candidate = Some(Candidate::default());
+    members(text, |name, value| part(&mut candidate, name, value))?;
+    candidate
+}
+
+/// Reads tokens as they are usually written.
+fn usage(text: &str) -> Option<Usage> {
+    let mut usage = Usage::default();
+    members(text, |name, value| {
+        let field = match name {
+            "input_tokens" => &mut usage.input_tokens,
+            "output_tokens" => &mut usage.output_tokens,
+            "cached_input_tokens" => &mut usage.cached_input_tokens,
+            "reasoning_tokens" => &mut usage.reasoning_tokens,
+            _ => return None,
+        };
+        put(field, value.whole()?)
+    })?;
+    Some(usage)
+}
+
 /// What a field can be read from without the long way.
 pub(crate) trait FromRaw: Sized {
     /// Returns the value; `None` for what only the long way understands.
@@ -172,12 +223,44 @@ from_raw! {
     raw => Self::from_word(raw.text()?),
         for AttemptKind, AttemptOutcome, Decision, DelaySource, ErrorSource, FallbackKind, Layer, Source, ToolStatus;
     raw => raw.sent(), for Sent;
-    raw => if let Raw::Object(text) = raw { serde_json::from_str(text).ok() } else { None },
-        for BudgetState, Candidate, Usage;
+    raw => raw.object(|text| candidate(text).or_else(|| serde_json::from_str(text).ok())), for Candidate;
+    raw => raw.object(|text| usage(text).or_else(|| serde_json::from_str(text).ok())), for Usage;
+    raw => raw.object(|text| serde_json::from_str(text).ok()), for BudgetState;
     _raw => None, for f64, Value, Vec<Candidate>, Vec<Option<Value>>, Vec<String>, Vec<Value>;
 }
 
+/// A value, not copied.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Raw<'a> {
+    Null,
+    /// A text without escapes.
+    Text(&'a str),
+    /// A text with escapes.
+    Escaped(Quoted<'a>),
+    /// A whole number without sign; others are rare.
+    Whole(u64),
+    Flag(bool),
+    /// An object, unparsed.
+    Object(&'a str),
+}
+
 impl<'a> Raw<'a> {
+    /// Reads the value that stands here.
+    fn read(at: &mut Cursor<'a>) -> Option<Self> {
+        if at.peek()? == b'"' {
+            let quoted = at.string()?;
+            return Some(quoted.plain().map_or(Raw::Escaped(quoted), Raw::Text));
+        }
+        let text = at.slice(Cursor::value)?;
+        match text.as_bytes() {
+            b"null" => Some(Raw::Null),
+            b"true" => Some(Raw::Flag(true)),
+            b"false" => Some(Raw::Flag(false)),
+            [b'{', ..] => Some(Raw::Object(text)),
+            _ => text.parse().ok().map(Raw::Whole),
+        }
+    }
+
     fn text(self) -> Option<&'a str> {
         if let Raw::Text(text) = self { Some(text) } else { None }
     }
@@ -185,13 +268,19 @@ impl<'a> Raw<'a> {
     fn string(self) -> Option<String> {
         match self {
             Raw::Text(text) => Some(text.to_owned()),
-            Raw::Escaped(quoted) => serde_json::from_str::<Cow<'_, str>>(quoted).ok().map(Cow::into_owned),
+            Raw::Escaped(quoted) => {
+                serde_json::from_str::<Cow<'_, str>>(quoted.as_json()).ok().map(Cow::into_owned)
+            }
             _ => None,
         }
     }
 
     fn whole(self) -> Option<u64> {
         if let Raw::Whole(number) = self { Some(number) } else { None }
+    }
+
+    fn object<T>(self, read: impl FnOnce(&'a str) -> Option<T>) -> Option<T> {
+        if let Raw::Object(text) = self { read(text) } else { None }
     }
 
     fn sent(self) -> Option<Sent> {
@@ -349,6 +438,10 @@ mod tests {
             "\"RATE_LIMIT\"",
             "{}",
             "{\"provider\":\"p\",\"model\":null}",
+            "{\"provider\":\"p\\n\",\"model\":\"m\",\"alias\":\"\"}",
+            "{\"provider\":\"p\",\"provider\":\"q\"}",
+            "{\"provider\":1,\"other\":[]}",
+            "{\"input_tokens\":3,\"cost_usd\":0.5,\"other\":{}}",
             "{\"input_tokens\":3}",
             "{\"input_tokens\":1.5}",
             "[1]",
