@@ -300,7 +300,10 @@ fn adapt(kind: &str, fields: &mut Map<String, Value>) {
         match fields.get_mut(target) {
             Some(Value::Object(present)) => {
                 for (name, value) in inner {
-                    present.entry(name).or_insert(value);
+                    // A part that is null is not said.
+                    if present.get(&name).is_none_or(Value::is_null) {
+                        present.insert(name, value);
+                    }
                 }
             }
             None if !inner.is_empty() => {
