@@ -6,12 +6,13 @@ use serde_json::Value;
 
 /// What each crate may know of ours.
 const MAY_KNOW: &[(&str, &[&str])] = &[
-    ("events", &[]),
+    ("json", &[]),
+    ("events", &["json"]),
     ("taxonomy", &[]),
     ("policy", &[]),
     ("record", &["events"]),
     ("tail", &["record"]),
-    ("adapters", &["events", "record"]),
+    ("adapters", &["events", "json", "record"]),
     ("analysis", &["events", "policy", "record", "taxonomy"]),
     ("scan", &["adapters", "analysis", "policy", "record", "tail"]),
     ("report", &["analysis", "events", "policy", "record", "taxonomy"]),

@@ -6,10 +6,9 @@
 use std::borrow::Cow;
 
 use chrono::{DateTime, Utc};
+use retryscope_json::{Cursor, Quoted, whole};
 use serde_json::Value;
 use serde_json::value::RawValue;
-
-use crate::skip::{self, Cursor, Key};
 
 /// Members of an object in their order, values unparsed.
 #[derive(Debug, Default, PartialEq)]
@@ -29,7 +28,7 @@ impl<'a> Object<'a> {
     pub(crate) fn parse_with(line: &'a [u8], inner_key: &str) -> Option<(Self, Option<Self>)> {
         let mut members = Vec::with_capacity(USUAL_MEMBERS);
         let mut inner = None;
-        skip::whole(std::str::from_utf8(line).ok()?, |at| {
+        whole(std::str::from_utf8(line).ok()?, |at| {
             at.members(|at, key| {
                 let key = name(key)?;
                 let value = at.slice(|at| {
@@ -49,7 +48,7 @@ impl<'a> Object<'a> {
     }
 
     fn of_text(text: &'a str) -> Option<Self> {
-        skip::whole(text, Self::read)
+        whole(text, Self::read)
     }
 
     /// Reads the object that begins here.
@@ -117,14 +116,14 @@ impl<'a> Object<'a> {
     /// Returns the elements of an array member that are objects; `None` if it is no array.
     pub(crate) fn objects(&self, key: &str) -> Option<Vec<Object<'a>>> {
         let mut objects = Vec::new();
-        skip::whole(self.raw(key)?, |at| at.elements(|element| objects.extend(Self::of_text(element))))?;
+        whole(self.raw(key)?, |at| at.elements(|element| objects.extend(Self::of_text(element))))?;
         Some(objects)
     }
 
     /// Returns the number of elements of an array member.
     pub(crate) fn length(&self, key: &str) -> Option<u64> {
         let mut length = 0;
-        skip::whole(self.raw(key)?, |at| at.elements(|_| length += 1))?;
+        whole(self.raw(key)?, |at| at.elements(|_| length += 1))?;
         Some(length)
     }
 
@@ -144,8 +143,8 @@ impl<'a> Object<'a> {
     }
 }
 
-fn name(key: Key<'_>) -> Option<Cow<'_, str>> {
-    if key.is_plain { key.quoted.get(1..key.quoted.len() - 1).map(Cow::Borrowed) } else { text(key.quoted) }
+fn name(key: Quoted<'_>) -> Option<Cow<'_, str>> {
+    key.plain().map(Cow::Borrowed).or_else(|| text(key.as_json()))
 }
 
 /// Returns the text of a JSON string; `None` for other values.
@@ -166,4 +165,32 @@ pub fn is_complete_json(bytes: &[u8]) -> bool {
 /// Returns whether `haystack` holds `needle`.
 pub(crate) fn holds(haystack: &[u8], needle: &str) -> bool {
     memchr::memmem::find(haystack, needle.as_bytes()).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Object;
+
+    #[test]
+    fn a_member_read_along_is_what_reading_it_apart_gives() {
+        for line in [
+            r#"{"a":{"b":1},"a":2}"#,
+            r#"{"a":2,"\u0061":{"b":1}}"#,
+            r#"{"a":{"b":1},"a":null}"#,
+            r#"{"a":{"b":1,"\ud800":{}}}"#,
+            r#"{"a":{"b":[1,{"c":"\ud800"}],"\ud800":{}},"b":[[]]}"#,
+            r#"{"a":{"b":{"c":1},"d":"x\ny"},"e":[{}]}"#,
+            r#"{"a":{"b":1,}}"#,
+            r#"{"\ud800":1}"#,
+            r#"{"b":{"a":1}}"#,
+            r#"{"a":[{"b":1}]}"#,
+            "[]",
+        ] {
+            let apart = Object::parse(line.as_bytes()).map(|object| {
+                let inner = object.object("a");
+                (object, inner)
+            });
+            assert_eq!(Object::parse_with(line.as_bytes(), "a"), apart, "{line}");
+        }
+    }
 }

@@ -13,7 +13,6 @@ mod own;
 mod pi;
 mod rivumi;
 mod say;
-mod skip;
 mod sqlite;
 
 use std::path::Path;

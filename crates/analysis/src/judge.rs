@@ -127,52 +127,153 @@ pub(crate) fn judge(said: &Said<'_>) -> Failure {
     Failure(Arc::new(failure))
 }
 
-/// The last failure that was judged by its plain fields alone, to share it with the next one that says the same.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Recent(Option<(Plain, Failure)>);
+/// Failures that were judged last, to share them with the next ones that say the same: in an outage all do.
+#[derive(Debug, Default)]
+pub(crate) struct Recent {
+    known: Vec<(Words, Failure)>,
+    /// Where the next one goes.
+    next: usize,
+}
 
-/// The fields of a failure without text: what they mean does not depend on time.
-#[derive(Debug, Clone, PartialEq)]
-struct Plain {
+/// How many are kept.
+const RECENT: usize = 8;
+
+/// A longer text is not kept for this.
+const LONGEST_TEXT: usize = 2_048;
+
+/// What was said of a failure, but for what each one says anew.
+#[derive(Debug)]
+struct Words {
     provider: Option<String>,
     status: Option<u16>,
+    code: Option<String>,
+    message: Option<String>,
     class: Option<String>,
     reason: Option<String>,
     retryable: Option<bool>,
     retry_after_ms: Option<u64>,
 }
 
+impl Words {
+    fn of(said: &Said<'_>) -> Self {
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        Self {
+            provider: owned(said.provider),
+            status: said.status,
+            code: owned(said.code),
+            message: owned(said.message),
+            class: owned(said.class),
+            reason: owned(said.reason),
+            retryable: said.retryable,
+            retry_after_ms: said.retry_after_ms,
+        }
+    }
+
+    fn are_those_of(&self, said: &Said<'_>) -> bool {
+        self.status == said.status
+            && self.message.as_deref() == said.message
+            && self.provider.as_deref() == said.provider
+            && self.code.as_deref() == said.code
+            && self.class.as_deref() == said.class
+            && self.reason.as_deref() == said.reason
+            && self.retryable == said.retryable
+            && self.retry_after_ms == said.retry_after_ms
+    }
+}
+
 impl Recent {
     /// Classifies; see [`judge`].
     pub(crate) fn judge(&mut self, said: &Said<'_>) -> Failure {
-        let is_plain = said.code.is_none()
-            && said.message.is_none()
-            && said.raw.is_none()
-            && said.reset_at.is_none()
-            && said.upstream_request_id.is_none();
-        if !is_plain {
+        let is_long = |text: Option<&str>| text.is_some_and(|text| text.len() > LONGEST_TEXT);
+        if said.raw.is_some() || is_long(said.message) || is_long(said.code) {
             return judge(said);
         }
-        if let Some((plain, failure)) = &self.0
-            && plain.provider.as_deref() == said.provider
-            && plain.status == said.status
-            && plain.class.as_deref() == said.class
-            && plain.reason.as_deref() == said.reason
-            && plain.retryable == said.retryable
-            && plain.retry_after_ms == said.retry_after_ms
-        {
-            return failure.clone();
+        let known = self.known.iter().find(|(words, _)| words.are_those_of(said)).map(|(_, known)| known);
+        let mut failure = known.cloned().unwrap_or_else(|| self.judge_anew(said));
+        if said.reset_at.is_some() {
+            failure.reset_at = said.reset_at;
         }
-        let failure = judge(said);
-        let plain = Plain {
-            provider: said.provider.map(str::to_owned),
-            status: said.status,
-            class: said.class.map(str::to_owned),
-            reason: said.reason.map(str::to_owned),
-            retryable: said.retryable,
-            retry_after_ms: said.retry_after_ms,
-        };
-        self.0 = Some((plain, failure.clone()));
+        if let Some(id) = said.upstream_request_id {
+            failure.upstream_request_id = Some(redact(id));
+        }
         failure
+    }
+
+    /// Classifies what the words say, without what each failure says anew.
+    fn judge_anew(&mut self, said: &Said<'_>) -> Failure {
+        let words = Said { retry_after_ms: None, reset_at: None, upstream_request_id: None, ..*said };
+        let mut failure = judge(&words);
+        // A wait that a text states may depend on when it is said; a text that states none at a known time never states one.
+        let is_timeless = said.at.is_some() && failure.retry_after_ms.is_none() && failure.reset_at.is_none();
+        if said.retry_after_ms.is_some() {
+            failure.retry_after_ms = said.retry_after_ms;
+        }
+        if is_timeless {
+            self.keep(Words::of(said), failure.clone());
+        }
+        failure
+    }
+
+    fn keep(&mut self, words: Words, failure: Failure) {
+        if self.known.len() < RECENT {
+            self.known.push((words, failure));
+        } else {
+            self.known[self.next] = (words, failure);
+        }
+        self.next = (self.next + 1) % RECENT;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+
+    use super::*;
+
+    /// Whatever was judged before, a failure is what it is by itself.
+    #[test]
+    fn what_is_shared_is_what_is_judged_alone() {
+        let start = DateTime::from_timestamp(1_790_000_000, 0).unwrap();
+        let messages = [
+            None,
+            Some("The model is overloaded"),
+            Some("Rate limit reached. Please try again in 1.5s."),
+            Some("Usage limit reached, resets at 2026-10-01T00:00:00Z"),
+            Some(r#"{"error":{"type":"rate_limit_error","resets_in_seconds":30}}"#),
+            Some("insufficient_quota"),
+            Some("connection reset by peer"),
+        ];
+        let mut recent = Recent::default();
+        for round in 0..40_u64 {
+            for (place, message) in messages.iter().enumerate() {
+                let varies = round + place as u64;
+                let id = format!("req_{round}");
+                let said = Said {
+                    provider: (varies % 3 != 0).then_some("openai"),
+                    status: [None, Some(429), Some(503)][usize::try_from(varies % 3).unwrap()],
+                    message: *message,
+                    class: (varies % 2 == 0).then_some("exhausted"),
+                    retryable: (varies % 5 == 0).then_some(true),
+                    retry_after_ms: (varies % 4 == 0).then_some(varies),
+                    reset_at: (varies % 7 == 0).then_some(start + TimeDelta::hours(1)),
+                    upstream_request_id: (varies % 2 == 1).then_some(&id),
+                    at: (varies % 6 != 0).then(|| start + TimeDelta::minutes(i64::try_from(round).unwrap())),
+                    ..Said::default()
+                };
+                assert_eq!(recent.judge(&said), judge(&said), "{said:?}");
+            }
+        }
+        assert!(!recent.known.is_empty() && recent.known.len() <= RECENT);
+    }
+
+    #[test]
+    fn an_outage_is_one_failure() {
+        let mut recent = Recent::default();
+        let mut said =
+            Said { status: Some(503), message: Some("The model is overloaded"), ..Said::default() };
+        said.at = DateTime::from_timestamp(1_790_000_000, 0);
+        let first = recent.judge(&said);
+        said.at = DateTime::from_timestamp(1_790_000_005, 0);
+        assert!(Arc::ptr_eq(&first.0, &recent.judge(&said).0));
     }
 }

@@ -1,11 +1,9 @@
-//! Steps over JSON values without building them: where does each member of an object begin and end?
-//!
-//! Accepts exactly what `serde_json` accepts: a test compares the two.
+//! Steps over JSON values, one after the other.
 
-mod string;
+use crate::string;
 
-/// Returns what `read` reads; `None` if that is not the whole text.
-pub(crate) fn whole<'a, T>(text: &'a str, read: impl FnOnce(&mut Cursor<'a>) -> Option<T>) -> Option<T> {
+/// Returns what `read` reads; `None` if that is not the whole text, but for spaces around it.
+pub fn whole<'a, T>(text: &'a str, read: impl FnOnce(&mut Cursor<'a>) -> Option<T>) -> Option<T> {
     let mut at = Cursor { text, bytes: text.as_bytes(), at: 0, open: Vec::new() };
     at.space();
     let result = read(&mut at)?;
@@ -13,17 +11,29 @@ pub(crate) fn whole<'a, T>(text: &'a str, read: impl FnOnce(&mut Cursor<'a>) -> 
     (at.at == text.len()).then_some(result)
 }
 
-/// The key of a member.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Key<'a> {
-    /// As it stands there, in quotes.
-    pub(crate) quoted: &'a str,
-    /// It surely holds no escape.
-    pub(crate) is_plain: bool,
+/// A string, a key for example, as it stands in the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quoted<'a> {
+    /// With its quotes.
+    text: &'a str,
+    has_escapes: bool,
+}
+
+impl<'a> Quoted<'a> {
+    /// Returns the string with its quotes, for a decoder of JSON.
+    pub fn as_json(self) -> &'a str {
+        self.text
+    }
+
+    /// Returns what stands between the quotes, where that is the value itself; `None` for a string with escapes.
+    #[inline]
+    pub fn plain(self) -> Option<&'a str> {
+        if self.has_escapes { None } else { self.text.get(1..self.text.len() - 1) }
+    }
 }
 
 /// A place in a JSON text.
-pub(crate) struct Cursor<'a> {
+pub struct Cursor<'a> {
     text: &'a str,
     bytes: &'a [u8],
     at: usize,
@@ -33,7 +43,7 @@ pub(crate) struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     /// Hands over the key of each member of the object that begins here to `take`, which steps over the value.
-    pub(crate) fn members(&mut self, mut take: impl FnMut(&mut Self, Key<'a>) -> Option<()>) -> Option<()> {
+    pub fn members(&mut self, mut take: impl FnMut(&mut Self, Quoted<'a>) -> Option<()>) -> Option<()> {
         self.expect(b'{')?;
         self.space();
         if self.peek() == Some(b'}') {
@@ -41,9 +51,7 @@ impl<'a> Cursor<'a> {
             return Some(());
         }
         loop {
-            let from = self.at;
-            let is_plain = self.string()?;
-            let key = Key { quoted: self.text.get(from..self.at)?, is_plain };
+            let key = self.string()?;
             self.space();
             self.expect(b':')?;
             self.space();
@@ -58,7 +66,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Hands over each element of the array that begins here.
-    pub(crate) fn elements(&mut self, mut take: impl FnMut(&'a str)) -> Option<()> {
+    pub fn elements(&mut self, mut take: impl FnMut(&'a str)) -> Option<()> {
         self.expect(b'[')?;
         self.space();
         if self.peek() == Some(b']') {
@@ -77,7 +85,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Returns what `step` returns; stays where it is if that is nothing.
-    pub(crate) fn attempt<T>(&mut self, step: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+    pub fn attempt<T>(&mut self, step: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         let from = self.at;
         let result = step(self);
         if result.is_none() {
@@ -86,7 +94,9 @@ impl<'a> Cursor<'a> {
         result
     }
 
-    fn peek(&self) -> Option<u8> {
+    /// Returns the byte that stands here; `None` at the end.
+    #[inline]
+    pub fn peek(&self) -> Option<u8> {
         self.bytes.get(self.at).copied()
     }
 
@@ -107,16 +117,16 @@ impl<'a> Cursor<'a> {
     }
 
     /// Returns what `step` steps over.
-    pub(crate) fn slice(&mut self, step: impl FnOnce(&mut Self) -> Option<()>) -> Option<&'a str> {
+    pub fn slice(&mut self, step: impl FnOnce(&mut Self) -> Option<()>) -> Option<&'a str> {
         let from = self.at;
         step(self)?;
         self.text.get(from..self.at)
     }
 
     /// Steps over one value, however deep.
-    pub(crate) fn value(&mut self) -> Option<()> {
+    pub fn value(&mut self) -> Option<()> {
         match self.peek()? {
-            b'"' => self.string().map(drop),
+            b'"' => self.skip_string().map(drop),
             b'{' | b'[' => self.nested(),
             _ => self.scalar(),
         }
@@ -140,7 +150,7 @@ impl<'a> Cursor<'a> {
                         continue;
                     }
                 }
-                b'"' => drop(self.string()?),
+                b'"' => drop(self.skip_string()?),
                 _ => self.scalar()?,
             }
             // After a value.
@@ -168,7 +178,7 @@ impl<'a> Cursor<'a> {
     /// Within an object, steps over the key of the next member.
     fn key(&mut self, end: u8) -> Option<()> {
         if end == b'}' {
-            self.string()?;
+            self.skip_string()?;
             self.space();
             self.expect(b':')?;
             self.space();
@@ -176,25 +186,31 @@ impl<'a> Cursor<'a> {
         Some(())
     }
 
-    /// Steps over a string; returns whether it surely holds no escape.
-    fn string(&mut self) -> Option<bool> {
+    /// Steps over the string that begins here.
+    #[inline]
+    pub fn string(&mut self) -> Option<Quoted<'a>> {
+        let from = self.at;
+        let has_escapes = self.skip_string()?;
+        Some(Quoted { text: self.text.get(from..self.at)?, has_escapes })
+    }
+
+    /// Steps over a string; returns whether it holds escapes.
+    #[inline]
+    fn skip_string(&mut self) -> Option<bool> {
         self.expect(b'"')?;
-        let (end, is_plain) = string::end(self.bytes, self.at)?;
+        let (end, has_escapes) = string::end(self.bytes, self.at)?;
         self.at = end;
-        Some(is_plain)
+        Some(has_escapes)
     }
 
     /// Steps over a number, `true`, `false` or `null`.
     fn scalar(&mut self) -> Option<()> {
-        let rest = self.bytes.get(self.at..)?;
-        for word in [&b"true"[..], b"false", b"null"] {
-            if rest.starts_with(word) {
-                self.at += word.len();
-                return Some(());
-            }
-        }
-        if self.peek() == Some(b'-') {
-            self.at += 1;
+        match self.peek()? {
+            b't' => return self.word(b"true"),
+            b'f' => return self.word(b"false"),
+            b'n' => return self.word(b"null"),
+            b'-' => self.at += 1,
+            _ => {}
         }
         match self.next()? {
             b'0' => {
@@ -219,6 +235,12 @@ impl<'a> Cursor<'a> {
         Some(())
     }
 
+    fn word(&mut self, word: &[u8]) -> Option<()> {
+        let is_here = self.bytes.get(self.at..)?.starts_with(word);
+        self.at += word.len();
+        is_here.then_some(())
+    }
+
     fn digits(&mut self) {
         while self.peek().is_some_and(|b| b.is_ascii_digit()) {
             self.at += 1;
@@ -231,13 +253,12 @@ impl<'a> Cursor<'a> {
         (self.at > from).then_some(())
     }
 }
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
     use serde_json::value::RawValue;
 
-    use crate::json::Object;
+    use super::*;
 
     /// What the slow way finds: keys and values of one object.
     fn slow(line: &[u8]) -> Option<Vec<(String, String)>> {
@@ -268,19 +289,21 @@ mod tests {
     }
 
     fn fast(line: &[u8]) -> Option<Vec<(String, String)>> {
-        let object = Object::parse(line)?;
-        Some(object.members().map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
+        let mut all = Vec::new();
+        whole(std::str::from_utf8(line).ok()?, |at| {
+            at.members(|at, key| {
+                let name: String = serde_json::from_str(key.as_json()).ok()?;
+                assert!(key.plain().is_none_or(|plain| plain == name), "{name}");
+                assert_eq!(key.plain().is_none(), key.as_json().contains('\\'), "{name}");
+                all.push((name, at.slice(Cursor::value)?.to_owned()));
+                Some(())
+            })
+        })?;
+        Some(all)
     }
 
     fn check(line: &[u8]) {
         assert_eq!(fast(line), slow(line), "{}", String::from_utf8_lossy(line));
-        for key in ["a", "message"] {
-            let apart = Object::parse(line).map(|object| {
-                let inner = object.object(key);
-                (object, inner)
-            });
-            assert_eq!(Object::parse_with(line, key), apart, "{}", String::from_utf8_lossy(line));
-        }
     }
 
     #[test]

@@ -5,8 +5,11 @@
 
 use wide::u8x16;
 
-/// Bytes that the first look takes: most strings are no longer.
+/// Bytes that a first look takes.
 const SHORT: usize = 16;
+
+/// Looks of this kind: keys, ids and times are no longer.
+const LOOKS: usize = 3;
 
 /// Bytes of a block.
 const BLOCK: usize = 64;
@@ -14,19 +17,36 @@ const BLOCK: usize = 64;
 /// Every second byte of a block, from its first.
 const EVEN: u64 = 0x5555_5555_5555_5555;
 
-/// Returns the place after the closing quote of the string whose opening quote stands before `from`, and whether it surely
-/// holds no escape; `None` if it is not closed, or holds a control character or a backslash that begins no escape.
-pub(super) fn end(bytes: &[u8], from: usize) -> Option<(usize, bool)> {
+/// Returns the place after the closing quote of the string whose opening quote stands before `from`, and whether it holds
+/// escapes; `None` if it is not closed, or holds a control character or a backslash that begins no escape.
+#[inline]
+pub(crate) fn end(bytes: &[u8], from: usize) -> Option<(usize, bool)> {
     let mut at = from;
-    if let Some(short) = bytes.get(at..)?.first_chunk::<SHORT>() {
-        let first = special(short).trailing_zeros() as usize;
-        match short.get(first) {
-            Some(b'"') => return Some((at + first + 1, true)),
-            Some(_) => {}
-            None => at += SHORT,
+    for _ in 0..LOOKS {
+        let rest = bytes.get(at..)?;
+        let special = if let Some(next) = rest.first_chunk() {
+            special(next)
+        } else if let Some(last) = bytes.last_chunk() {
+            special(last) >> (SHORT - rest.len())
+        } else {
+            break;
+        };
+        if special != 0 {
+            let first = special.trailing_zeros() as usize;
+            if rest.get(first) == Some(&b'"') {
+                return Some((at + first + 1, false));
+            }
+            break;
         }
+        at += SHORT.min(rest.len());
     }
+    end_by_blocks(bytes, at)
+}
+
+/// The rest of a string that is long or holds something special.
+fn end_by_blocks(bytes: &[u8], mut at: usize) -> Option<(usize, bool)> {
     let mut block = Block::default();
+    let mut has_escapes = false;
     loop {
         let rest = bytes.get(at..)?;
         if let Some(whole) = rest.first_chunk::<BLOCK>() {
@@ -43,8 +63,9 @@ pub(super) fn end(bytes: &[u8], from: usize) -> Option<(usize, bool)> {
         if block.controls & inside != 0 || !are_escapes(rest, block.escaped & !block.usual & inside) {
             return None;
         }
+        has_escapes |= block.backslashes & inside != 0;
         if quotes != 0 {
-            return Some((at + quotes.trailing_zeros() as usize + 1, false));
+            return Some((at + quotes.trailing_zeros() as usize + 1, has_escapes));
         }
         at += BLOCK;
     }
@@ -69,6 +90,7 @@ fn is_control(bytes: u8x16) -> u8x16 {
 struct Block {
     quotes: u64,
     controls: u64,
+    backslashes: u64,
     /// Bytes that a backslash makes an escape with, where they are no backslashes themselves.
     escaped: u64,
     /// Bytes that stand behind nearly every backslash.
@@ -89,11 +111,11 @@ impl Block {
         // There are hardly ever any.
         let smallest = parts.into_iter().reduce(u8x16::min).unwrap_or_default();
         self.controls = if is_control(smallest).to_bitmask() == 0 { 0 } else { mask(&parts, is_control) };
-        let backslashes = mask(&parts, |part| is(b'\\', part));
-        self.usual |= backslashes & self.goes_on;
+        self.backslashes = mask(&parts, |part| is(b'\\', part));
+        self.usual |= self.backslashes & self.goes_on;
         // Of a run of backslashes every second one is escaped, and what follows the run if their number is odd. An addition
         // at the first carries a bit to what follows: the number is odd where one stands at an even place, the other not.
-        let backslashes = backslashes & !self.goes_on;
+        let backslashes = self.backslashes & !self.goes_on;
         let begins = backslashes & !(backslashes << 1);
         let after_even = backslashes.wrapping_add(begins & EVEN);
         let (after_odd, goes_on) = backslashes.overflowing_add(begins & !EVEN);
