@@ -4,10 +4,11 @@
 //! bytes were cut or in which order independent sources were read.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use foldhash::{HashMap, HashSet};
 use retryscope_events::Body;
 use retryscope_policy::Settings;
 use retryscope_record::{Item, Origin, RunKey, SourceId, View};
@@ -152,7 +153,7 @@ impl Engine {
             *self = Engine { duplicates: self.duplicates, ..other };
             return;
         }
-        let mut moved = HashMap::new();
+        let mut moved = HashMap::default();
         for (from, run) in other.known.into_iter().enumerate() {
             let Some(run) = run else { continue };
             let place = self.place_of(&run.key);

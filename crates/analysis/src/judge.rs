@@ -247,17 +247,18 @@ mod tests {
         for round in 0..40_u64 {
             for (place, message) in messages.iter().enumerate() {
                 let varies = round + place as u64;
+                let every = |n: u64| varies.is_multiple_of(n);
                 let id = format!("req_{round}");
                 let said = Said {
-                    provider: (varies % 3 != 0).then_some("openai"),
+                    provider: (!every(3)).then_some("openai"),
                     status: [None, Some(429), Some(503)][usize::try_from(varies % 3).unwrap()],
                     message: *message,
-                    class: (varies % 2 == 0).then_some("exhausted"),
-                    retryable: (varies % 5 == 0).then_some(true),
-                    retry_after_ms: (varies % 4 == 0).then_some(varies),
-                    reset_at: (varies % 7 == 0).then_some(start + TimeDelta::hours(1)),
-                    upstream_request_id: (varies % 2 == 1).then_some(&id),
-                    at: (varies % 6 != 0).then(|| start + TimeDelta::minutes(i64::try_from(round).unwrap())),
+                    class: every(2).then_some("exhausted"),
+                    retryable: every(5).then_some(true),
+                    retry_after_ms: every(4).then_some(varies),
+                    reset_at: every(7).then_some(start + TimeDelta::hours(1)),
+                    upstream_request_id: (!every(2)).then_some(&id),
+                    at: (!every(6)).then(|| start + TimeDelta::minutes(i64::try_from(round).unwrap())),
                     ..Said::default()
                 };
                 assert_eq!(recent.judge(&said), judge(&said), "{said:?}");

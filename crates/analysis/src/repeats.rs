@@ -1,7 +1,8 @@
 //! How a repeat of an event is known: by a checksum of its run and its id, also after its run was forgotten.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 
+use foldhash::HashSet;
 use retryscope_events::Event;
 use serde::{Deserialize, Serialize};
 

@@ -3,10 +3,10 @@
 //! A run adds some ten samples a request, most of them to series that were added to a moment ago. Not for: folding labels
 //! (see [`super::labels`]).
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use foldhash::HashMap;
 use retryscope_events::Candidate;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -205,7 +205,7 @@ pub(super) struct Table {
     all: Vec<Series>,
     by_series: HashMap<Series, SeriesId>,
     /// The series of a key, and how many of its labels were folded.
-    by_key: HashMap<Key, (SeriesId, u64), BuildHasherDefault<Quick>>,
+    by_key: HashMap<Key, (SeriesId, u64)>,
 }
 
 /// Keys that are remembered; beyond, all are found anew. Only names that are folded can be so many.
@@ -265,30 +265,5 @@ impl<'de> Deserialize<'de> for Table {
         let numbered = (0..).map(SeriesId);
         let by_series = all.iter().cloned().zip(numbered).collect();
         Ok(Self { all, by_series, by_key: HashMap::default() })
-    }
-}
-
-/// Hashes the few numbers of a key: nobody can choose them to collide.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Quick(u64);
-
-impl Hasher for Quick {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_usize(&mut self, number: usize) {
-        self.write_u64(number as u64);
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        let product = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = product ^ product >> 32;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
     }
 }

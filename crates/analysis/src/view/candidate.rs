@@ -8,11 +8,6 @@ use retryscope_record::Facts;
 use crate::run::Declared;
 
 pub(crate) fn merge_facts(into: &mut Facts, said: &Facts) {
-    fn take<T: Clone>(into: &mut Option<T>, said: Option<&T>) {
-        if said.is_some() {
-            *into = said.cloned();
-        }
-    }
     take(&mut into.agent_version, said.agent_version.as_ref());
     take(&mut into.parent_run_id, said.parent_run_id.as_ref());
     take(&mut into.parent_call_id, said.parent_call_id.as_ref());
@@ -23,6 +18,13 @@ pub(crate) fn merge_facts(into: &mut Facts, said: &Facts) {
     take(&mut into.policy_version, said.policy_version.as_ref());
     take(&mut into.started_at, said.started_at.as_ref());
     take(&mut into.directory, said.directory.as_ref());
+}
+
+/// Takes a later word; nearly always it is the same again.
+pub(super) fn take<T: Clone + PartialEq>(into: &mut Option<T>, said: Option<&T>) {
+    if said.is_some() && into.as_ref() != said {
+        *into = said.cloned();
+    }
 }
 
 impl Declared {

@@ -2,8 +2,9 @@
 //!
 //! Built only when it is asked for, and not saved: what it says follows from the requests.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+use std::hash::BuildHasher as _;
+
+use foldhash::HashMap;
 
 use super::request::RequestView;
 
@@ -32,7 +33,8 @@ impl RequestIds {
         if self.turn != turn || self.indexed > requests.len() {
             *self = Self { turn, ..Self::default() };
         }
-        let hash = |id: &str| BuildHasherDefault::<DefaultHasher>::default().hash_one(id);
+        let hasher = self.by_hash.hasher().clone();
+        let hash = |id: &str| hasher.hash_one(id);
         for (index, request) in requests.iter().enumerate().skip(self.indexed) {
             self.by_hash.insert(hash(&request.id), index);
         }

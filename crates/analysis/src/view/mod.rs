@@ -9,9 +9,10 @@ mod ids;
 mod memo;
 mod request;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
+use foldhash::HashSet;
 use retryscope_events::{Body, Event, Source};
 use retryscope_record::{Facts, Mark, Origin, RawFailure, Shown, TurnOutcome};
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,7 @@ use crate::run::Declared;
 use crate::tools::{Entry, What};
 
 pub(crate) use candidate::merge_facts;
+use candidate::take;
 use ids::RequestIds;
 pub(crate) use memo::Memo;
 pub(crate) use request::{RequestEnd, RequestView};
@@ -354,16 +356,9 @@ impl ViewOfRun {
 
     fn note_envelope(&mut self, event: &Event) {
         self.touch(event.ts);
-        if event.agent_version.is_none() && event.parent_run_id.is_none() && event.parent_call_id.is_none() {
-            return;
-        }
-        let said = Facts {
-            agent_version: event.agent_version.clone(),
-            parent_run_id: event.parent_run_id.clone(),
-            parent_call_id: event.parent_call_id.clone(),
-            ..Facts::default()
-        };
-        merge_facts(&mut self.facts, &said);
+        take(&mut self.facts.agent_version, event.agent_version.as_ref());
+        take(&mut self.facts.parent_run_id, event.parent_run_id.as_ref());
+        take(&mut self.facts.parent_call_id, event.parent_call_id.as_ref());
     }
 
     fn turn_of_key(&mut self, key: &str) -> usize {
