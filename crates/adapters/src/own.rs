@@ -112,7 +112,7 @@ impl LineDecoder for Events {
         let result = for_each_event(line, |mut event| {
             self.agents.lock().unwrap_or_else(PoisonError::into_inner).name(&mut event);
             self.note_sequence(place, &event, sink);
-            sink.item(place, Item::Event(event, None));
+            sink.item(place, Item::Event(&event, None));
         });
         match result {
             Err(ReadError::NewerMajor { found, supported }) => {

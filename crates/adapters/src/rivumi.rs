@@ -318,12 +318,12 @@ impl Log {
         event.turn = Some(self.turns.max(1).to_string());
         event.step = self.step;
         event.event_id = said.record.string("event_id");
-        sink.item(said.place, Item::Event(Box::new(event), None));
+        sink.item(said.place, Item::Event(&event, None));
     }
 
     #[expect(clippy::unused_self, reason = "reads like `emit` beside it")]
     fn mark(&self, said: &Said<'_>, mark: Mark, sink: &mut dyn Sink) {
-        sink.item(said.place, Item::Mark { run: said.run.clone(), at: said.record.time("created_at"), mark });
+        sink.item(said.place, Item::Mark { run: &said.run, at: said.record.time("created_at"), mark: &mark });
     }
 }
 
@@ -341,7 +341,7 @@ impl DocumentDecoder for ResultFile {
         let Some(message) = record.string("error") else { return };
         let run = RunKey::new(AGENT, &*run_id);
         let mark = Mark::Explained { reason: record.string("terminal_reason"), message };
-        sink.item(Place::Whole, Item::Mark { run, at: None, mark });
+        sink.item(Place::Whole, Item::Mark { run: &run, at: None, mark: &mark });
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Say<'a> {
 
 impl Say<'_> {
     pub(crate) fn mark(&mut self, mark: Mark) {
-        self.sink.item(self.place, Item::Mark { run: self.run.clone(), at: self.at, mark });
+        self.sink.item(self.place, Item::Mark { run: &self.run, at: self.at, mark: &mark });
     }
 
     pub(crate) fn event(&mut self, body: impl Into<Body>) {
@@ -33,6 +33,6 @@ impl Say<'_> {
         event.ts = self.at;
         event.turn.clone_from(&self.turn);
         event.step = self.step;
-        self.sink.item(self.place, Item::Event(Box::new(event), raw.map(Box::new)));
+        self.sink.item(self.place, Item::Event(&event, raw.as_ref()));
     }
 }

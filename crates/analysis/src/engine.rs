@@ -105,7 +105,7 @@ impl Engine {
     }
 
     /// Takes one statement.
-    pub fn apply(&mut self, kind: View, origin: Origin, item: &Item) {
+    pub fn apply(&mut self, kind: View, origin: Origin, item: Item<'_>) {
         match item {
             Item::Event(event, raw) => {
                 let agent = event.agent.as_deref().unwrap_or("agent");
@@ -121,14 +121,14 @@ impl Engine {
                 let mut memo = std::mem::take(&mut self.memo);
                 let is_new = self
                     .view(place, kind, origin.source)
-                    .is_none_or(|view| view.event(origin, event, raw.as_deref(), id, &mut memo));
+                    .is_none_or(|view| view.event(origin, event, raw, id, &mut memo));
                 self.memo = memo;
                 self.duplicates += u64::from(!is_new);
             }
             Item::Mark { run, at, mark } => {
                 let place = self.place(&run.agent, &run.id, origin.source);
                 if let Some(view) = self.view(place, kind, origin.source) {
-                    view.mark(origin, *at, mark);
+                    view.mark(origin, at, mark);
                 }
             }
         }

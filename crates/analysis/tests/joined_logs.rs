@@ -28,13 +28,13 @@ impl Source<'_> {
         let mut event = Event::new("r", at(ms), body).agent(AGENT);
         event.turn = Some(turn.to_owned());
         let origin = self.origin();
-        self.engine.apply(self.kind, origin, &Item::Event(Box::new(event), None));
+        self.engine.apply(self.kind, origin, Item::Event(&event, None));
     }
 
     fn mark(&mut self, ms: i64, mark: Mark) {
-        let item = Item::Mark { run: RunKey::new(AGENT, "r"), at: Some(at(ms)), mark };
+        let run = RunKey::new(AGENT, "r");
         let origin = self.origin();
-        self.engine.apply(self.kind, origin, &item);
+        self.engine.apply(self.kind, origin, Item::Mark { run: &run, at: Some(at(ms)), mark: &mark });
     }
 
     fn shows(&mut self, attempts: Shown) {

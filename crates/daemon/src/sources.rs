@@ -424,8 +424,8 @@ struct Into<'a> {
 }
 
 impl Sink for Into<'_> {
-    fn item(&mut self, place: Place, item: Item) {
-        self.state.engine.apply(self.view, Origin { source: self.id, place }, &item);
+    fn item(&mut self, place: Place, item: Item<'_>) {
+        self.state.engine.apply(self.view, Origin { source: self.id, place }, item);
     }
 
     fn gap(&mut self, _place: Place, kind: GapKind) {

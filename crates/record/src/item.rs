@@ -24,10 +24,9 @@ impl RunKey {
     }
 }
 
-/// One statement of a source.
-#[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "an item lives for one call, it is never kept in numbers")]
-pub enum Item {
+/// One statement of a source, on its way; [`Statement`] keeps one.
+#[derive(Debug, Clone, Copy)]
+pub enum Item<'a> {
     /// A schema-v1 event, and what of the provider's raw answer the source holds.
     ///
     /// The meaning of the sequence, for every adapter:
@@ -36,8 +35,24 @@ pub enum Item {
     /// - `model.retry` says that the last attempt failed and another was planned after a wait;
     /// - `model.fallback` moves on to another candidate; `model.response` and `model.failed` end the request;
     /// - `run.finished` and `run.cancelled` end the turn.
-    Event(Box<Event>, Option<Box<RawFailure>>),
+    Event(&'a Event, Option<&'a RawFailure>),
     /// Something about the run that is no event of the schema.
+    Mark {
+        /// The run.
+        run: &'a RunKey,
+        /// When, if the source says.
+        at: Option<DateTime<Utc>>,
+        /// What.
+        mark: &'a Mark,
+    },
+}
+
+/// One statement of a source, kept.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Statement {
+    /// See [`Item::Event`].
+    Event(Box<Event>, Option<RawFailure>),
+    /// See [`Item::Mark`].
     Mark {
         /// The run.
         run: RunKey,
@@ -46,6 +61,25 @@ pub enum Item {
         /// What.
         mark: Mark,
     },
+}
+
+impl Statement {
+    /// Returns the statement, to hand it on.
+    pub fn item(&self) -> Item<'_> {
+        match self {
+            Statement::Event(event, raw) => Item::Event(event, raw.as_ref()),
+            Statement::Mark { run, at, mark } => Item::Mark { run, at: *at, mark },
+        }
+    }
+}
+
+impl From<Item<'_>> for Statement {
+    fn from(item: Item<'_>) -> Self {
+        match item {
+            Item::Event(event, raw) => Statement::Event(Box::new(event.clone()), raw.cloned()),
+            Item::Mark { run, at, mark } => Statement::Mark { run: run.clone(), at, mark: mark.clone() },
+        }
+    }
 }
 
 /// What of a provider's answer a source holds beside status and text; only used to classify, never shown or stored.

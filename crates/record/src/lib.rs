@@ -6,13 +6,13 @@
 mod item;
 mod origin;
 
-pub use item::{Facts, Gap, GapKind, Item, Mark, RawFailure, RunKey, Shown, TurnOutcome};
+pub use item::{Facts, Gap, GapKind, Item, Mark, RawFailure, RunKey, Shown, Statement, TurnOutcome};
 pub use origin::{Origin, Place, SourceId, View};
 
 /// Takes what a decoder finds, in the order of the source.
 pub trait Sink {
     /// Takes one statement of the source.
-    fn item(&mut self, place: Place, item: Item);
+    fn item(&mut self, place: Place, item: Item<'_>);
     /// Takes one thing that could not be read.
     fn gap(&mut self, place: Place, kind: GapKind);
 }
@@ -21,14 +21,14 @@ pub trait Sink {
 #[derive(Debug, Default)]
 pub struct Collected {
     /// Statements with their place, in order.
-    pub items: Vec<(Place, Item)>,
+    pub items: Vec<(Place, Statement)>,
     /// What could not be read, in order.
     pub gaps: Vec<(Place, GapKind)>,
 }
 
 impl Sink for Collected {
-    fn item(&mut self, place: Place, item: Item) {
-        self.items.push((place, item));
+    fn item(&mut self, place: Place, item: Item<'_>) {
+        self.items.push((place, item.into()));
     }
     fn gap(&mut self, place: Place, kind: GapKind) {
         self.gaps.push((place, kind));

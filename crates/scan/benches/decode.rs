@@ -27,8 +27,8 @@ struct Counting {
 }
 
 impl Sink for Counting {
-    fn item(&mut self, place: Place, item: Item) {
-        self.engine.apply(self.view, Origin { source: SourceId(0), place }, &item);
+    fn item(&mut self, place: Place, item: Item<'_>) {
+        self.engine.apply(self.view, Origin { source: SourceId(0), place }, item);
     }
     fn gap(&mut self, _: Place, _: GapKind) {}
 }

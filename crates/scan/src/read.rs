@@ -176,8 +176,8 @@ impl Said {
 }
 
 impl Sink for Said {
-    fn item(&mut self, place: Place, item: Item) {
-        self.engine.apply(self.source.view, Origin { source: self.id, place }, &item);
+    fn item(&mut self, place: Place, item: Item<'_>) {
+        self.engine.apply(self.source.view, Origin { source: self.id, place }, item);
         self.source.names_run = true;
     }
 

@@ -45,8 +45,8 @@ struct Into<'a> {
 }
 
 impl Sink for Into<'_> {
-    fn item(&mut self, place: Place, item: Item) {
-        self.engine.apply(self.view, Origin { source: self.id, place }, &item);
+    fn item(&mut self, place: Place, item: Item<'_>) {
+        self.engine.apply(self.view, Origin { source: self.id, place }, item);
     }
     fn gap(&mut self, _: Place, _: GapKind) {
         self.gaps += 1;

@@ -75,7 +75,7 @@ impl DebugLog {
 
     #[expect(clippy::unused_self, reason = "reads like `event` beside it")]
     fn mark(&self, run: &RunKey, place: Place, at: DateTime<Utc>, mark: Mark, sink: &mut dyn Sink) {
-        sink.item(place, Item::Mark { run: run.clone(), at: Some(at), mark });
+        sink.item(place, Item::Mark { run, at: Some(at), mark: &mark });
     }
 
     fn event(
@@ -88,7 +88,7 @@ impl DebugLog {
     ) {
         let mut event = Event::new(&*run.id, at, body).agent(AGENT);
         event.turn = Some(format!("#{}", self.turns.max(1)));
-        sink.item(place, Item::Event(Box::new(event), None));
+        sink.item(place, Item::Event(&event, None));
     }
 }
 

@@ -99,7 +99,7 @@ impl DocumentDecoder for SubagentMeta {
         let parent = self.run.id.split_once(':').map(|(session, _)| session.to_owned());
         let facts =
             Facts { parent_run_id: parent, parent_call_id: record.string("toolUseId"), ..Facts::default() };
-        sink.item(Place::Whole, Item::Mark { run: self.run.clone(), at: None, mark: Mark::Facts(facts) });
+        sink.item(Place::Whole, Item::Mark { run: &self.run, at: None, mark: &Mark::Facts(facts) });
     }
 }
 

@@ -6,7 +6,7 @@
 use retryscope_events::{
     AttemptOutcome, Candidate, Event, ModelAttempt, ModelFailed, ModelRequest, ModelResponse, Source, Usage,
 };
-use retryscope_record::{Facts, Item, Mark, Place, RunKey, Shown, Sink};
+use retryscope_record::{Facts, Item, Mark, Place, RunKey, Shown, Sink, Statement};
 
 use super::AGENT;
 use crate::otlp::{Attributes, Consumer, LogRecord, Span};
@@ -33,7 +33,7 @@ fn record(place: Place, record: &LogRecord<'_>, sink: &mut dyn Sink) {
     let attributes = &record.attributes;
     let Some(session) = attributes.get("session.id") else { return };
     let run = RunKey::new(AGENT, session);
-    let mut mark = |mark: Mark| sink.item(place, Item::Mark { run: run.clone(), at: record.at, mark });
+    let mut mark = |mark: Mark| sink.item(place, Item::Mark { run: &run, at: record.at, mark: &mark });
     match attributes.get("event.name") {
         Some("user_prompt") => {
             mark(facts(record.resource, attributes));
@@ -63,8 +63,8 @@ fn span(place: Place, span: &Span<'_>, sink: &mut dyn Sink) {
         return;
     }
     let run = RunKey::new(AGENT, session);
-    let mut say = |item: Item| sink.item(place, item);
-    let mark = |mark: Mark| Item::Mark { run: run.clone(), at: span.started_at, mark };
+    let mut say = |statement: Statement| sink.item(place, statement.item());
+    let mark = |mark: Mark| Statement::Mark { run: run.clone(), at: span.started_at, mark };
     say(mark(facts(span.resource, attributes)));
     let because = "spans have an event for each request, but the span of a model that was given up for another is missing";
     for source in [Source::Foreground, Source::Background] {
@@ -80,7 +80,7 @@ fn span(place: Place, span: &Span<'_>, sink: &mut dyn Sink) {
         let mut event = Event::new(session, chrono::DateTime::UNIX_EPOCH, body).agent(AGENT);
         event.ts = at;
         event.turn = attributes.string("prompt.id");
-        Item::Event(Box::new(event), None)
+        Statement::Event(Box::new(event), None)
     };
     let source = if query == "compact" { Source::Background } else { Source::Foreground };
     let request =

@@ -85,14 +85,14 @@ struct Say<'a> {
 
 impl Say<'_> {
     fn mark(&mut self, mark: Mark) {
-        self.sink.item(self.place, Item::Mark { run: self.run.clone(), at: self.at, mark });
+        self.sink.item(self.place, Item::Mark { run: &self.run, at: self.at, mark: &mark });
     }
 
     fn event(&mut self, body: impl Into<Body>) {
         let mut event = Event::new(&*self.run.id, DateTime::UNIX_EPOCH, body).agent(AGENT);
         event.ts = self.at;
         event.turn.clone_from(&self.turn);
-        self.sink.item(self.place, Item::Event(Box::new(event), None));
+        self.sink.item(self.place, Item::Event(&event, None));
     }
 
     fn shows(&mut self, requests: Shown, because: &'static str) {

@@ -156,7 +156,7 @@ struct Say<'a> {
 
 impl Say<'_> {
     fn mark(&mut self, mark: Mark) {
-        self.sink.item(self.place, Item::Mark { run: self.run.clone(), at: self.at, mark });
+        self.sink.item(self.place, Item::Mark { run: &self.run, at: self.at, mark: &mark });
     }
 
     fn event(
@@ -170,7 +170,7 @@ impl Say<'_> {
         event.ts = self.at;
         event.turn = turn.cloned();
         event.event_id = id;
-        self.sink.item(self.place, Item::Event(Box::new(event), raw.map(Box::new)));
+        self.sink.item(self.place, Item::Event(&event, raw.as_ref()));
     }
 }
 
@@ -213,7 +213,7 @@ impl Transcript {
             };
             say.mark(mark);
         }
-        sink.item(place, Item::Mark { run: key, at: None, mark: Mark::Facts(facts) });
+        sink.item(place, Item::Mark { run: &key, at: None, mark: &Mark::Facts(facts) });
     }
 
     fn show(&mut self, attempts: Shown, because: &'static str, say: &mut Say<'_>) {

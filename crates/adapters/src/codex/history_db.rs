@@ -84,7 +84,7 @@ fn end(error: Option<&str>, outcome: TurnOutcome, say: &mut Say<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use retryscope_record::{Collected, Item};
+    use retryscope_record::{Collected, Statement};
 
     use super::*;
 
@@ -106,7 +106,7 @@ mod tests {
         let ends = sink
             .items
             .iter()
-            .filter(|(_, i)| matches!(i, Item::Mark { mark: Mark::TurnEnded { .. }, .. }))
+            .filter(|(_, i)| matches!(i, Statement::Mark { mark: Mark::TurnEnded { .. }, .. }))
             .count();
         assert_eq!(ends, 2);
     }

@@ -263,7 +263,7 @@ fn waiting_headers(headers: &Object<'_>) -> RawFailure {
 #[cfg(test)]
 mod tests {
     use retryscope_events::Body;
-    use retryscope_record::{Collected, Item};
+    use retryscope_record::{Collected, Statement};
 
     use super::*;
 
@@ -288,7 +288,7 @@ mod tests {
     fn count(read: &Collected, pick: fn(&Body) -> bool) -> usize {
         read.items
             .iter()
-            .filter(|(_, item)| matches!(item, Item::Event(event, _) if pick(&event.body)))
+            .filter(|(_, item)| matches!(item, Statement::Event(event, _) if pick(&event.body)))
             .count()
     }
 
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(count(&read, |b| matches!(b, Body::ModelAttempt(_))), 6);
         assert_eq!(count(&read, |b| matches!(b, Body::ModelRequest(_))), 2);
         let headers = read.items.iter().find_map(|(_, item)| match item {
-            Item::Event(_, Some(raw)) => Some(raw.headers.clone()),
+            Statement::Event(_, Some(raw)) => Some(raw.headers.clone()),
             _ => None,
         });
         assert_eq!(headers, Some(vec![("retry-after".to_owned(), "3".to_owned())]));

@@ -102,10 +102,8 @@ impl Export {
                 self.warned.clear();
             }
             self.warned.insert(thread.to_owned());
-            sink.item(
-                place,
-                Item::Mark { run: RunKey::new(AGENT, thread), at: None, mark: Mark::TailMayBeLost },
-            );
+            let run = RunKey::new(AGENT, thread);
+            sink.item(place, Item::Mark { run: &run, at: None, mark: &Mark::TailMayBeLost });
         }
     }
 }
@@ -123,7 +121,7 @@ fn turn_of(attributes: &Attributes) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use retryscope_events::Body;
-    use retryscope_record::Collected;
+    use retryscope_record::{Collected, Statement};
 
     use super::*;
 
@@ -166,7 +164,7 @@ mod tests {
         let bodies: Vec<&Body> = sink
             .items
             .iter()
-            .filter_map(|(_, i)| if let Item::Event(e, _) = i { Some(&e.body) } else { None })
+            .filter_map(|(_, i)| if let Statement::Event(e, _) = i { Some(&e.body) } else { None })
             .collect();
         let retry = bodies.iter().position(|b| matches!(b, Body::ModelRetry(r) if r.delay_ms == Some(200)));
         assert!(matches!(bodies.first(), Some(Body::ModelRequest(_))));

@@ -261,7 +261,7 @@ fn parent_of(payload: &Object<'_>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use retryscope_events::Body;
-    use retryscope_record::{Collected, Item};
+    use retryscope_record::{Collected, Statement};
 
     use super::*;
 
@@ -277,13 +277,13 @@ mod tests {
     fn count(read: &Collected, pick: fn(&Body) -> bool) -> usize {
         read.items
             .iter()
-            .filter(|(_, item)| matches!(item, Item::Event(event, _) if pick(&event.body)))
+            .filter(|(_, item)| matches!(item, Statement::Event(event, _) if pick(&event.body)))
             .count()
     }
 
     fn ends(read: &Collected) -> Vec<TurnOutcome> {
-        let outcome = |item: &Item| match item {
-            Item::Mark { mark: Mark::TurnEnded { outcome, .. }, .. } => Some(*outcome),
+        let outcome = |item: &Statement| match item {
+            Statement::Mark { mark: Mark::TurnEnded { outcome, .. }, .. } => Some(*outcome),
             _ => None,
         };
         read.items.iter().filter_map(|(_, item)| outcome(item)).collect()

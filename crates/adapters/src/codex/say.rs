@@ -22,7 +22,7 @@ impl<'a> Say<'a> {
     }
 
     pub(super) fn mark(&mut self, mark: Mark) {
-        self.sink.item(self.place, Item::Mark { run: self.run.clone(), at: self.at, mark });
+        self.sink.item(self.place, Item::Mark { run: &self.run, at: self.at, mark: &mark });
     }
 
     pub(super) fn event(&mut self, body: impl Into<Body>) {
@@ -33,7 +33,7 @@ impl<'a> Say<'a> {
         let mut event = Event::new(&*self.run.id, DateTime::UNIX_EPOCH, body).agent(AGENT);
         event.ts = self.at;
         event.turn.clone_from(&self.turn);
-        self.sink.item(self.place, Item::Event(Box::new(event), raw.map(Box::new)));
+        self.sink.item(self.place, Item::Event(&event, raw.as_ref()));
     }
 
     /// Returns the number of the row or line.

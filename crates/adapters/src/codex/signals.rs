@@ -332,7 +332,7 @@ fn sent(attributes: &Attributes, at: Option<DateTime<Utc>>) -> ModelAttempt {
 #[cfg(test)]
 mod tests {
     use retryscope_events::Body;
-    use retryscope_record::{Collected, Item};
+    use retryscope_record::{Collected, Statement};
 
     use super::*;
 
@@ -354,7 +354,7 @@ mod tests {
         }
         sink.items
             .into_iter()
-            .filter_map(|(_, item)| if let Item::Event(e, _) = item { Some(e.body) } else { None })
+            .filter_map(|(_, item)| if let Statement::Event(e, _) = item { Some(e.body) } else { None })
             .collect()
     }
 

@@ -283,7 +283,7 @@ impl Stdout {
 #[cfg(test)]
 mod tests {
     use retryscope_events::Body;
-    use retryscope_record::{Collected, Item};
+    use retryscope_record::{Collected, Statement};
 
     use super::*;
 
@@ -299,7 +299,7 @@ mod tests {
     fn count(read: &Collected, pick: fn(&Body) -> bool) -> usize {
         read.items
             .iter()
-            .filter(|(_, item)| matches!(item, Item::Event(event, _) if pick(&event.body)))
+            .filter(|(_, item)| matches!(item, Statement::Event(event, _) if pick(&event.body)))
             .count()
     }
 

@@ -133,7 +133,7 @@ fn end_of_bare(value: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use retryscope_events::Body;
-    use retryscope_record::{Collected, Item};
+    use retryscope_record::{Collected, Statement};
 
     use super::*;
 
@@ -145,7 +145,7 @@ mod tests {
         }
         sink.items
             .into_iter()
-            .filter_map(|(_, item)| if let Item::Event(e, _) = item { Some(e.body) } else { None })
+            .filter_map(|(_, item)| if let Statement::Event(e, _) = item { Some(e.body) } else { None })
             .collect()
     }
 

@@ -190,7 +190,7 @@ impl Trace {
 #[cfg(test)]
 mod tests {
     use retryscope_events::Body;
-    use retryscope_record::{Collected, Item};
+    use retryscope_record::{Collected, Statement};
 
     use super::*;
 
@@ -219,7 +219,7 @@ mod tests {
         let count = |pick: fn(&Body) -> bool| {
             read.items
                 .iter()
-                .filter(|(_, item)| matches!(item, Item::Event(event, _) if pick(&event.body)))
+                .filter(|(_, item)| matches!(item, Statement::Event(event, _) if pick(&event.body)))
                 .count()
         };
         assert_eq!(count(|b| matches!(b, Body::ModelRequest(_))), 2);

@@ -230,7 +230,7 @@ fn is_own_prompt(database: &Connection, message: &str) -> rusqlite::Result<bool>
 
 #[cfg(test)]
 mod tests {
-    use retryscope_record::{Collected, Item};
+    use retryscope_record::{Collected, Statement};
 
     use super::*;
 
@@ -255,7 +255,9 @@ mod tests {
         collected
             .items
             .iter()
-            .filter_map(|(_, item)| if let Item::Event(e, _) = item { Some(e.body.kind()) } else { None })
+            .filter_map(
+                |(_, item)| if let Statement::Event(e, _) = item { Some(e.body.kind()) } else { None },
+            )
             .collect()
     }
 
@@ -294,7 +296,7 @@ mod tests {
         let turns: Vec<_> = sink
             .items
             .iter()
-            .filter_map(|(_, item)| if let Item::Event(e, _) = item { e.turn.as_deref() } else { None })
+            .filter_map(|(_, item)| if let Statement::Event(e, _) = item { e.turn.as_deref() } else { None })
             .collect();
         assert!(turns.len() == 4 && turns.iter().all(|turn| *turn == "msg_1"), "{turns:?}");
     }

@@ -212,15 +212,15 @@ fn without_name(text: &str) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use retryscope_record::{Collected, Item, Mark};
+    use retryscope_record::{Collected, Mark, Statement};
 
     use super::*;
 
     pub(in crate::opencode) fn names(sink: &Collected) -> Vec<String> {
-        let name = |item: &Item| match item {
-            Item::Event(event, _) => Some(event.body.kind().to_owned()),
-            Item::Mark { mark: Mark::TurnEnded { outcome, .. }, .. } => Some(format!("{outcome:?}")),
-            Item::Mark { .. } => None,
+        let name = |item: &Statement| match item {
+            Statement::Event(event, _) => Some(event.body.kind().to_owned()),
+            Statement::Mark { mark: Mark::TurnEnded { outcome, .. }, .. } => Some(format!("{outcome:?}")),
+            Statement::Mark { .. } => None,
         };
         sink.items.iter().filter_map(|(_, item)| name(item)).collect()
     }

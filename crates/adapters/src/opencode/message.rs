@@ -185,7 +185,7 @@ pub(super) fn usage_of(tokens: &Object<'_>, beside: &Object<'_>) -> Usage {
 
 #[cfg(test)]
 mod tests {
-    use retryscope_record::{Collected, Item, Place, RunKey};
+    use retryscope_record::{Collected, Place, RunKey, Statement};
 
     use super::*;
 
@@ -201,10 +201,10 @@ mod tests {
             sink: &mut sink,
         };
         Assistant::parse("msg_1", &info).say(steps, &mut say);
-        let name = |item: Item| match item {
-            Item::Event(event, _) => Some(event.body.kind().to_owned()),
-            Item::Mark { mark: Mark::TurnEnded { outcome, .. }, .. } => Some(format!("{outcome:?}")),
-            Item::Mark { .. } => None,
+        let name = |item: Statement| match item {
+            Statement::Event(event, _) => Some(event.body.kind().to_owned()),
+            Statement::Mark { mark: Mark::TurnEnded { outcome, .. }, .. } => Some(format!("{outcome:?}")),
+            Statement::Mark { .. } => None,
         };
         sink.items.into_iter().filter_map(|(_, item)| name(item)).collect()
     }

@@ -191,7 +191,7 @@ fn body_message(error: &Object<'_>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use retryscope_record::{Collected, Item};
+    use retryscope_record::{Collected, Statement};
 
     use super::*;
 
@@ -211,8 +211,8 @@ mod tests {
     fn an_error_goes_to_the_request_whose_model_it_names() {
         let said = read(&[STREAM, ERROR]);
         let failed = said.items.iter().rev().find_map(|(_, item)| match item {
-            Item::Event(event, raw) => Some((event.clone(), raw.clone())),
-            Item::Mark { .. } => None,
+            Statement::Event(event, raw) => Some((event.clone(), raw.clone())),
+            Statement::Mark { .. } => None,
         });
         let (event, raw) = failed.unwrap();
         let retryscope_events::Body::ModelAttempt(attempt) = &event.body else { panic!("{event:?}") };
@@ -227,7 +227,7 @@ mod tests {
         let times: Vec<_> = said
             .items
             .iter()
-            .filter_map(|(_, item)| if let Item::Event(e, _) = item { e.ts } else { None })
+            .filter_map(|(_, item)| if let Statement::Event(e, _) = item { e.ts } else { None })
             .collect();
         assert!(times.last() > times.first());
     }

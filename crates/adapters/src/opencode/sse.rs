@@ -228,7 +228,7 @@ fn time_in_id(id: &str, nearby: DateTime<Utc>) -> Option<DateTime<Utc>> {
 
 #[cfg(test)]
 mod tests {
-    use retryscope_record::{Collected, Item};
+    use retryscope_record::{Collected, Statement};
 
     use super::*;
 
@@ -238,10 +238,10 @@ mod tests {
         for (n, line) in lines.iter().enumerate() {
             sse.line(Place::Line(n as u64 + 1), line.as_bytes(), &mut sink);
         }
-        let name = |item: Item| match item {
-            Item::Event(event, _) => Some(event.body.kind().to_owned()),
-            Item::Mark { mark: Mark::TurnEnded { outcome, .. }, .. } => Some(format!("{outcome:?}")),
-            Item::Mark { .. } => None,
+        let name = |item: Statement| match item {
+            Statement::Event(event, _) => Some(event.body.kind().to_owned()),
+            Statement::Mark { mark: Mark::TurnEnded { outcome, .. }, .. } => Some(format!("{outcome:?}")),
+            Statement::Mark { .. } => None,
         };
         sink.items.into_iter().filter_map(|(_, item)| name(item)).collect()
     }

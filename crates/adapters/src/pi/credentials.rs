@@ -91,7 +91,7 @@ impl Credentials {
         }
         self.said.push(said);
         let run = RunKey::new(Profile::Omp.agent(), session);
-        let mut mark = |mark| sink.item(place, Item::Mark { run: run.clone(), at: None, mark });
+        let mut mark = |mark| sink.item(place, Item::Mark { run: &run, at: None, mark: &mark });
         let because = "the key store shows no requests";
         for source in [retryscope_events::Source::Foreground, retryscope_events::Source::Background] {
             mark(Mark::Shows { source, requests: Shown::None, attempts: Shown::None, because });

@@ -123,7 +123,7 @@ fn attempt(record: &Object<'_>) -> ModelAttempt {
 
 #[cfg(test)]
 mod tests {
-    use retryscope_record::{Collected, Item};
+    use retryscope_record::{Collected, Statement};
 
     use super::*;
 
@@ -143,7 +143,7 @@ mod tests {
         assert!(recognize(LINE.as_bytes()) && !recognize(b"{\"timestamp\":1}"));
         let exit = r#"{"timestamp":"2026-01-02T03:04:06.000+00:00","pid":7,"message":"Session exit recorded","sessionId":"s"}"#;
         let said = read(&[LINE, LINE, exit]);
-        let events = said.items.iter().filter(|(_, item)| matches!(item, Item::Event(..))).count();
+        let events = said.items.iter().filter(|(_, item)| matches!(item, Statement::Event(..))).count();
         assert_eq!(events, 3);
         assert!(read(&[LINE]).items.is_empty());
     }

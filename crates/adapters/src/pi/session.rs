@@ -196,7 +196,7 @@ fn session_in_name(name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use retryscope_record::{Collected, Item, TurnOutcome};
+    use retryscope_record::{Collected, Statement, TurnOutcome};
 
     use super::*;
 
@@ -211,10 +211,10 @@ mod tests {
     }
 
     fn kinds(collected: &Collected) -> Vec<String> {
-        let name = |item: &Item| match item {
-            Item::Event(event, _) => Some(event.body.kind().to_owned()),
-            Item::Mark { mark: Mark::TurnEnded { outcome, .. }, .. } => Some(format!("{outcome:?}")),
-            Item::Mark { .. } => None,
+        let name = |item: &Statement| match item {
+            Statement::Event(event, _) => Some(event.body.kind().to_owned()),
+            Statement::Mark { mark: Mark::TurnEnded { outcome, .. }, .. } => Some(format!("{outcome:?}")),
+            Statement::Mark { .. } => None,
         };
         collected.items.iter().filter_map(|(_, item)| name(item)).collect()
     }
@@ -250,7 +250,7 @@ mod tests {
             .items
             .iter()
             .filter_map(|(_, item)| match item {
-                Item::Mark { at, mark: Mark::TurnEnded { .. }, .. } => at.map(|at| at.to_rfc3339()),
+                Statement::Mark { at, mark: Mark::TurnEnded { .. }, .. } => at.map(|at| at.to_rfc3339()),
                 _ => None,
             })
             .collect();
@@ -278,7 +278,7 @@ mod tests {
         let said = read(Profile::Pi, &[header, USER, &good]);
         assert!(kinds(&said).is_empty());
         let forked = said.items.iter().find_map(|(_, item)| match item {
-            Item::Mark { mark: Mark::Facts(facts), .. } => facts.forked_from.clone(),
+            Statement::Mark { mark: Mark::Facts(facts), .. } => facts.forked_from.clone(),
             _ => None,
         });
         assert_eq!(forked.as_deref(), Some("01a22912-4770-700c-a082-83d371585022"));

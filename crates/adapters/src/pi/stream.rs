@@ -5,7 +5,7 @@
 //! then what it says is kept, within a limit. A stream that never names its session is left out.
 
 use retryscope_events::{DelaySource, ModelRetry};
-use retryscope_record::{Facts, GapKind, Item, Mark, Place, RunKey, Sink};
+use retryscope_record::{Facts, GapKind, Item, Mark, Place, RunKey, Sink, Statement};
 
 use super::Profile;
 use super::answer::Answer;
@@ -51,7 +51,7 @@ pub(super) fn is_surely_ours(record: &Object<'_>) -> bool {
 pub(super) struct Stream {
     profile: Profile,
     run: Option<RunKey>,
-    kept: Vec<(Place, Item)>,
+    kept: Vec<(Place, Statement)>,
     conversation: Conversation,
 }
 
@@ -62,12 +62,12 @@ impl Stream {
 
     fn name(&mut self, id: &str, sink: &mut dyn Sink) {
         let run = RunKey::new(self.profile.agent(), id);
-        for (place, mut item) in self.kept.drain(..) {
-            match &mut item {
-                Item::Event(event, _) => id.clone_into(&mut event.run_id),
-                Item::Mark { run: of, .. } => of.clone_from(&run),
+        for (place, mut statement) in self.kept.drain(..) {
+            match &mut statement {
+                Statement::Event(event, _) => id.clone_into(&mut event.run_id),
+                Statement::Mark { run: of, .. } => of.clone_from(&run),
             }
-            sink.item(place, item);
+            sink.item(place, statement.item());
         }
         self.run = Some(run);
     }
@@ -147,7 +147,8 @@ impl LineDecoder for Stream {
             self.name(&id, sink);
             let run = RunKey::new(self.profile.agent(), &*id);
             let facts = Facts { directory: record.string("cwd"), ..Facts::default() };
-            sink.item(place, Item::Mark { run, at: record.time("timestamp"), mark: Mark::Facts(facts) });
+            let mark = Mark::Facts(facts);
+            sink.item(place, Item::Mark { run: &run, at: record.time("timestamp"), mark: &mark });
             return;
         }
         if kind == "response" {
@@ -193,11 +194,11 @@ impl LineDecoder for Stream {
 }
 
 /// Takes statements whose run has no name yet.
-struct Kept(Vec<(Place, Item)>);
+struct Kept(Vec<(Place, Statement)>);
 
 impl Sink for Kept {
-    fn item(&mut self, place: Place, item: Item) {
-        self.0.push((place, item));
+    fn item(&mut self, place: Place, item: Item<'_>) {
+        self.0.push((place, item.into()));
     }
     fn gap(&mut self, _: Place, _: GapKind) {}
 }
@@ -227,9 +228,9 @@ mod tests {
         let cancelled = r#"{"type":"auto_retry_end","success":false,"finalError":"Retry cancelled"}"#;
         let start = r#"{"type":"auto_retry_start","attempt":1,"maxAttempts":3,"delayMs":2000}"#;
         let said = read(&[USER, FAILED, start, cancelled, state]);
-        let of = |item: &Item| match item {
-            Item::Event(event, _) => event.run_id.clone(),
-            Item::Mark { run, .. } => run.id.to_string(),
+        let of = |item: &Statement| match item {
+            Statement::Event(event, _) => event.run_id.clone(),
+            Statement::Mark { run, .. } => run.id.to_string(),
         };
         assert!(said.items.len() > 4 && said.items.iter().all(|(_, item)| of(item) == "s-9"));
     }

@@ -38,7 +38,7 @@ fn sum(totals: &Totals, metric: Metric) -> u64 {
 
 fn say(engine: &mut Engine, event: Event) {
     let origin = Origin { source: SourceId(0), place: Place::Line(1) };
-    engine.apply(View::EVENTS, origin, &Item::Event(Box::new(event.agent("demo")), None));
+    engine.apply(View::EVENTS, origin, Item::Event(&event.agent("demo"), None));
 }
 
 #[test]
