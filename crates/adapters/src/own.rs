@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use retryscope_events::read::{ReadError, for_each_event};
+use retryscope_events::read::{ReadError, Reader};
 use retryscope_record::{GapKind, Item, Place, Sink, View};
 
 use serde::{Deserialize, Serialize};
@@ -47,6 +47,8 @@ struct Events {
     last_seq: Vec<(String, u64)>,
     /// Shared with the files that go on with this log.
     agents: Arc<Mutex<Agents>>,
+    #[serde(skip)]
+    reader: Reader,
 }
 
 /// Agents by run: many writers name the agent once, when the run starts.
@@ -102,18 +104,24 @@ impl LineDecoder for Events {
     }
 
     fn continued(&self) -> Option<Box<dyn LineDecoder>> {
-        Some(Box::new(Self { last_seq: self.last_seq.clone(), agents: self.agents.clone() }))
+        Some(Box::new(Self {
+            last_seq: self.last_seq.clone(),
+            agents: self.agents.clone(),
+            reader: Reader::default(),
+        }))
     }
 
     fn line(&mut self, place: Place, line: &[u8], sink: &mut dyn Sink) {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
         }
-        let result = for_each_event(line, |mut event| {
-            self.agents.lock().unwrap_or_else(PoisonError::into_inner).name(&mut event);
-            self.note_sequence(place, &event, sink);
-            sink.item(place, Item::Event(&event, None));
+        let mut reader = std::mem::take(&mut self.reader);
+        let result = reader.read(line, |event| {
+            self.agents.lock().unwrap_or_else(PoisonError::into_inner).name(event);
+            self.note_sequence(place, event, sink);
+            sink.item(place, Item::Event(event, None));
         });
+        self.reader = reader;
         match result {
             Err(ReadError::NewerMajor { found, supported }) => {
                 sink.gap(place, GapKind::NewerVersion { found, supported });

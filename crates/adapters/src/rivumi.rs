@@ -216,11 +216,11 @@ impl Log {
             model: self.primary.model.clone(),
             ..Facts::default()
         };
-        self.mark(said, Mark::Facts(facts), sink);
-        self.mark(said, Mark::TurnStarted { turn: Some(self.turns.max(1).to_string()) }, sink);
+        self.mark(said, &Mark::Facts(facts), sink);
+        self.mark(said, &Mark::TurnStarted { turn: Some(self.turns.max(1).to_string()) }, sink);
         self.mark(
             said,
-            Mark::Shows {
+            &Mark::Shows {
                 source: Source::Foreground,
                 requests: Shown::All,
                 attempts: Shown::All,
@@ -279,18 +279,18 @@ impl Log {
                 max: Some(1),
                 basis: "after a cancel in back-off rivumi starts the next attempt before it stops".into(),
             };
-            self.mark(said, mark, sink);
+            self.mark(said, &mark, sink);
         }
         self.open_request = false;
         let turn = Some(self.turns.max(1).to_string());
-        self.mark(said, Mark::TurnEnded { turn, outcome, reason, message: None }, sink);
+        self.mark(said, &Mark::TurnEnded { turn, outcome, reason, message: None }, sink);
     }
 
     /// The older generation waits exactly 1 and 2 s; the newer one has jitter, and more than two retries.
     fn generation(&self, said: &Said<'_>, attempt: Option<u64>, delay_ms: Option<u64>, sink: &mut dyn Sink) {
         let exact = matches!((attempt, delay_ms), (Some(1), Some(1_000)) | (Some(2), Some(2_000)));
         let policy_version = Some(if exact { "1" } else { "2" }.to_owned());
-        self.mark(said, Mark::Facts(Facts { policy_version, ..Facts::default() }), sink);
+        self.mark(said, &Mark::Facts(Facts { policy_version, ..Facts::default() }), sink);
     }
 
     fn request_id(&self) -> String {
@@ -302,7 +302,7 @@ impl Log {
         let Some(provider) = candidate.provider.as_deref() else { return };
         let native = ["anthropic", "gemini", "google", "workers-ai", "workers_ai", "cloudflare"];
         let api = if native.contains(&provider) { "native" } else { "openai-compatible" };
-        self.mark(said, Mark::Facts(Facts { api: Some(api.into()), ..Facts::default() }), sink);
+        self.mark(said, &Mark::Facts(Facts { api: Some(api.into()), ..Facts::default() }), sink);
     }
 
     fn named(&self, data: &Object<'_>) -> Candidate {
@@ -322,8 +322,8 @@ impl Log {
     }
 
     #[expect(clippy::unused_self, reason = "reads like `emit` beside it")]
-    fn mark(&self, said: &Said<'_>, mark: Mark, sink: &mut dyn Sink) {
-        sink.item(said.place, Item::Mark { run: &said.run, at: said.record.time("created_at"), mark: &mark });
+    fn mark(&self, said: &Said<'_>, mark: &Mark, sink: &mut dyn Sink) {
+        sink.item(said.place, Item::Mark { run: said.run, at: said.record.time("created_at"), mark });
     }
 }
 

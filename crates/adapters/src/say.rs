@@ -19,8 +19,8 @@ pub(crate) struct Say<'a> {
 }
 
 impl Say<'_> {
-    pub(crate) fn mark(&mut self, mark: Mark) {
-        self.sink.item(self.place, Item::Mark { run: &self.run, at: self.at, mark: &mark });
+    pub(crate) fn mark(&mut self, mark: &Mark) {
+        self.sink.item(self.place, Item::Mark { run: &self.run, at: self.at, mark });
     }
 
     pub(crate) fn event(&mut self, body: impl Into<Body>) {
@@ -28,11 +28,11 @@ impl Say<'_> {
     }
 
     /// Says an event together with what of the provider's answer only serves to classify it.
-    pub(crate) fn failure(&mut self, body: impl Into<Body>, raw: Option<RawFailure>) {
+    pub(crate) fn failure(&mut self, body: impl Into<Body>, raw: Option<&RawFailure>) {
         let mut event = Event::new(&*self.run.id, DateTime::UNIX_EPOCH, body).agent(&*self.run.agent);
         event.ts = self.at;
         event.turn.clone_from(&self.turn);
         event.step = self.step;
-        self.sink.item(self.place, Item::Event(&event, raw.as_ref()));
+        self.sink.item(self.place, Item::Event(&event, raw));
     }
 }

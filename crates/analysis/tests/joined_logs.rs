@@ -31,15 +31,15 @@ impl Source<'_> {
         self.engine.apply(self.kind, origin, Item::Event(&event, None));
     }
 
-    fn mark(&mut self, ms: i64, mark: Mark) {
+    fn mark(&mut self, ms: i64, mark: &Mark) {
         let run = RunKey::new(AGENT, "r");
         let origin = self.origin();
-        self.engine.apply(self.kind, origin, Item::Mark { run: &run, at: Some(at(ms)), mark: &mark });
+        self.engine.apply(self.kind, origin, Item::Mark { run: &run, at: Some(at(ms)), mark });
     }
 
     fn shows(&mut self, attempts: Shown) {
         let source = retryscope_events::Source::Foreground;
-        self.mark(0, Mark::Shows { source, requests: Shown::All, attempts, because: "a test says so" });
+        self.mark(0, &Mark::Shows { source, requests: Shown::All, attempts, because: "a test says so" });
     }
 
     fn attempt(&mut self, ms: i64, turn: &str, request: &str, number: u32, outcome: Option<AttemptOutcome>) {
@@ -58,20 +58,20 @@ fn database_and_log(told_until: i64, log_requests: &[&str]) -> Run {
         database.event(ms, "u1", ModelRequest::new().request_id(request));
         database.attempt(ms, "u1", request, 1, None);
         database.event(ms + 900, "u1", ModelResponse::new().request_id(request));
-        database.mark(ms + 800, Mark::SentBy { request_id: request.to_owned() });
+        database.mark(ms + 800, &Mark::SentBy { request_id: request.to_owned() });
     }
     let turn = Some("u1".to_owned());
     database
-        .mark(1_900, Mark::TurnEnded { turn, outcome: TurnOutcome::Succeeded, reason: None, message: None });
+        .mark(1_900, &Mark::TurnEnded { turn, outcome: TurnOutcome::Succeeded, reason: None, message: None });
     let mut log = Source { engine: &mut engine, kind: View::LOG, id: 1 };
     log.shows(Shown::All);
-    log.mark(0, Mark::TailMayBeLost);
+    log.mark(0, &Mark::TailMayBeLost);
     for request in log_requests.iter().copied() {
         log.event(0, "#l", ModelRequest::new().request_id(request));
         log.attempt(10, "#l", request, 1, Some(AttemptOutcome::Failed));
         log.attempt(500, "#l", request, 2, None);
     }
-    log.mark(told_until, Mark::ToldUntil);
+    log.mark(told_until, &Mark::ToldUntil);
     let sources = BTreeMap::new();
     engine.runs(&AsOf { now: at(0), sources: &sources }).remove(0)
 }
@@ -110,7 +110,7 @@ fn one_turn_of_a_log_that_another_log_calls_two_counts_once() {
         let turn = Some(turn.to_owned());
         database.mark(
             900,
-            Mark::TurnEnded { turn, outcome: TurnOutcome::Succeeded, reason: None, message: None },
+            &Mark::TurnEnded { turn, outcome: TurnOutcome::Succeeded, reason: None, message: None },
         );
     }
     let mut log = Source { engine: &mut engine, kind: View::LOG, id: 1 };
@@ -120,7 +120,7 @@ fn one_turn_of_a_log_that_another_log_calls_two_counts_once() {
         log.attempt(10, "#l", request, 1, None);
         log.event(900, "#l", ModelResponse::new().request_id(request));
     }
-    log.mark(950, Mark::TurnComplete);
+    log.mark(950, &Mark::TurnComplete);
     let sources = BTreeMap::new();
     let run = engine.runs(&AsOf { now: at(0), sources: &sources }).remove(0);
     assert_eq!(run.turns.len(), 1);
@@ -138,7 +138,7 @@ fn failures_of_one_log_and_the_answer_of_another_are_sends_of_their_own() {
     database.event(9_000, "u1", ModelResponse::new().request_id("m1"));
     let mut log = Source { engine: &mut engine, kind: View::LOG, id: 1 };
     log.shows(Shown::All);
-    log.mark(0, Mark::TailMayBeLost);
+    log.mark(0, &Mark::TailMayBeLost);
     log.event(0, "#l", ModelRequest::new().request_id("m1"));
     for number in 1..=2 {
         log.attempt(10, "#l", "m1", number, Some(AttemptOutcome::Failed));

@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::flat::{Fields, FromRaw, Raw, Spare, put};
 use crate::values::{
     AttemptKind, AttemptOutcome, Candidate, Decision, DelaySource, ErrorSource, FallbackKind, Layer, Sent,
     Source, ToolStatus, Usage,
@@ -63,13 +64,20 @@ macro_rules! bodies {
                 )*
             }
 
-            impl crate::flat::Fields for $name {
+            impl Fields for $name {
                 const TYPE: &'static str = $wire;
 
-                fn set(&mut self, name: &str, value: crate::flat::Raw<'_>) -> Option<()> {
-                    use crate::flat::{FromRaw, put};
+                fn within<'a>(body: &'a mut Body, spare: &mut Spare) -> Option<&'a mut Self> {
+                    if !matches!(body, Body::$name(_)) {
+                        body.clear(spare);
+                        *body = Body::$name(Self::default());
+                    }
+                    if let Body::$name(body) = body { Some(body) } else { None }
+                }
+
+                fn set(&mut self, name: &str, value: Raw<'_>, spare: &mut Spare) -> Option<()> {
                     match name {
-                        $(stringify!($field) => put(&mut self.$field, FromRaw::from_raw(value)?),)*
+                        $(stringify!($field) => put(&mut self.$field, FromRaw::from_raw(value, spare)?),)*
                         _ => None,
                     }
                 }
@@ -106,6 +114,16 @@ macro_rules! bodies {
             /// Returns the fields of a type; `None` for a type that this version does not know.
             pub fn fields_of(kind: &str) -> Option<&'static [Field]> {
                 match kind { $($wire => Some($name::FIELDS),)+ _ => None }
+            }
+
+            /// Empties every field, and keeps the memory of their texts.
+            pub(crate) fn clear(&mut self, spare: &mut Spare) {
+                match self {
+                    $(Body::$name(body) => {
+                        $(if let Some(value) = body.$field.take() { value.give_back(spare); })*
+                    })+
+                    Body::Other { kind } => kind.clear(),
+                }
             }
 
             /// Returns what a type means.

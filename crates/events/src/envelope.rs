@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 
 use crate::body::{Body, Field};
+use crate::flat::{FromRaw, Raw, Spare, put};
 
 /// Major version of the schema that this crate writes and reads.
 pub const VERSION: u64 = 1;
@@ -40,6 +41,30 @@ macro_rules! envelope {
             /// Returns an event with no optional field set.
             pub fn new(run_id: impl Into<String>, ts: DateTime<Utc>, body: impl Into<Body>) -> Self {
                 Self { ts: Some(ts), run_id: run_id.into(), $($field: None,)+ body: body.into(), extra: Map::new() }
+            }
+
+            /// Returns an event that says nothing yet.
+            pub(crate) fn blank() -> Self {
+                let body = Body::Other { kind: String::new() };
+                Self { ts: None, run_id: String::new(), $($field: None,)+ body, extra: Map::new() }
+            }
+
+            /// Empties every field, and keeps the memory of their texts.
+            pub(crate) fn clear(&mut self, spare: &mut Spare) {
+                self.ts = None;
+                spare.give(std::mem::take(&mut self.run_id));
+                $(if let Some(value) = self.$field.take() { value.give_back(spare); })+
+                self.body.clear(spare);
+                self.extra.clear();
+            }
+
+            /// Sets an optional field of the envelope as read; outer `None` for a name that is none of them, inner `None`
+            /// for what only the long way understands.
+            pub(crate) fn set(&mut self, name: &str, value: Raw<'_>, spare: &mut Spare) -> Option<Option<()>> {
+                Some(match name {
+                    $(stringify!($field) => FromRaw::from_raw(value, spare).and_then(|value| put(&mut self.$field, value)),)+
+                    _ => return None,
+                })
             }
 
             $(

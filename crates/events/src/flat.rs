@@ -1,36 +1,83 @@
 //! The short way to read the usual lines: a flat object of model traffic, as a writer of this schema writes it.
 //!
-//! Nothing is built but the event itself. Whatever is unusual (another spelling, an unknown field, a value of another type,
-//! a name said twice) is left to the long way in [`crate::read`], which decides what it means. Invariant, held by a test:
-//! what is read here is what the long way reads.
+//! Nothing is built but the event itself, in the memory of the one before. Whatever is unusual (another spelling, an unknown
+//! field, a value of another type, a name said twice) is left to the long way in [`crate::read`], which decides what it
+//! means. Invariant, held by a test: what is read here is what the long way reads.
 
-use std::borrow::Cow;
+mod raw;
 
-use chrono::{DateTime, NaiveDate, Utc};
-use retryscope_json::{Cursor, Quoted, whole};
-use serde_json::{Map, Value};
+use retryscope_json::whole;
 
-use crate::body::{
-    Body, BudgetState, ModelAttempt, ModelFailed, ModelFallback, ModelRequest, ModelResponse, ModelRetry,
-};
+use crate::body::{Body, ModelAttempt, ModelFailed, ModelFallback, ModelRequest, ModelResponse, ModelRetry};
 use crate::envelope::{Event, VERSION};
-use crate::read::{class_of_code, parse_time};
-use crate::values::{
-    AttemptKind, AttemptOutcome, Candidate, Decision, DelaySource, ErrorSource, FallbackKind, Layer, Sent,
-    Source, ToolStatus, Usage,
-};
+use crate::read::class_of_code;
+use crate::values::Candidate;
 
-/// Reads a line of model traffic; `None` for one that needs the long way.
-pub(crate) fn read(line: &[u8]) -> Option<Box<Event>> {
-    let text = std::str::from_utf8(line).ok()?;
-    match likely_type(text)? {
-        "model.request" => event(text, ModelRequest::default(), |body| Some(&mut body.candidate)),
-        "model.attempt" => event(text, ModelAttempt::default(), |body| Some(&mut body.candidate)),
-        "model.retry" => event(text, ModelRetry::default(), |body| Some(&mut body.candidate)),
-        "model.fallback" => event(text, ModelFallback::default(), |_| None),
-        "model.response" => event(text, ModelResponse::default(), |body| Some(&mut body.candidate)),
-        "model.failed" => event(text, ModelFailed::default(), |body| Some(&mut body.candidate)),
-        _ => None,
+pub(crate) use raw::{FromRaw, Raw, Spare};
+
+/// Reads line after line into the same memory.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    event: Box<Event>,
+    spare: Spare,
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self { event: Box::new(Event::blank()), spare: Spare::default() }
+    }
+}
+
+impl Lines {
+    /// Reads a line of model traffic; `None` for one that needs the long way.
+    pub(crate) fn read(&mut self, line: &[u8]) -> Option<&mut Event> {
+        let text = std::str::from_utf8(line).ok()?;
+        let kind = likely_type(text)?;
+        self.event.clear(&mut self.spare);
+        match kind {
+            "model.request" => self.event_of(text, |body: &mut ModelRequest| Some(&mut body.candidate)),
+            "model.attempt" => self.event_of(text, |body: &mut ModelAttempt| Some(&mut body.candidate)),
+            "model.retry" => self.event_of(text, |body: &mut ModelRetry| Some(&mut body.candidate)),
+            "model.fallback" => self.event_of(text, |_: &mut ModelFallback| None),
+            "model.response" => self.event_of(text, |body: &mut ModelResponse| Some(&mut body.candidate)),
+            "model.failed" => self.event_of(text, |body: &mut ModelFailed| Some(&mut body.candidate)),
+            _ => None,
+        }
+    }
+
+    /// Builds the event. `candidate` tells where parts of a candidate go that stand flat beside the other fields.
+    fn event_of<B: Fields>(
+        &mut self,
+        text: &str,
+        candidate: fn(&mut B) -> Option<&mut Option<Candidate>>,
+    ) -> Option<&mut Event> {
+        let Self { event, spare } = self;
+        B::within(&mut event.body, spare)?;
+        let (mut typed, mut version) = (None, None);
+        members(text, |name, value| match name {
+            "type" => put(&mut typed, value.text().filter(|kind| *kind == B::TYPE)?),
+            "v" => put(&mut version, value.whole().filter(|v| *v <= VERSION)?),
+            "ts" => put(&mut event.ts, value.time()?),
+            "run_id" if event.run_id.is_empty() => {
+                event.run_id = value.string(spare)?;
+                Some(())
+            }
+            // An error code of another program decides class and reason where they are not said.
+            "code" if value.string(spare).is_some_and(|code| class_of_code(&code).is_some()) => None,
+            name => {
+                if let Some(set) = event.set(name, value, spare) {
+                    return set;
+                }
+                let body = B::within(&mut event.body, spare)?;
+                match name {
+                    "provider" | "model" | "endpoint" | "region" | "account" | "transport" | "alias" => {
+                        part(candidate(body)?, name, value, spare)
+                    }
+                    name => body.set(name, value, spare),
+                }
+            }
+        })?;
+        (!event.run_id.is_empty() && typed.is_some()).then_some(&mut **event)
     }
 }
 
@@ -44,78 +91,9 @@ fn likely_type(text: &str) -> Option<&str> {
     value.get(..value.bytes().position(|byte| byte == b'"')?)
 }
 
-/// Builds the event. `candidate` tells where parts of a candidate go that stand flat beside the other fields.
-fn event<B: Fields + Into<Body>>(
-    text: &str,
-    mut body: B,
-    candidate: fn(&mut B) -> Option<&mut Option<Candidate>>,
-) -> Option<Box<Event>> {
-    let mut event = Box::new(Event {
-        ts: None,
-        run_id: String::new(),
-        event_id: None,
-        seq: None,
-        writer: None,
-        turn: None,
-        step: None,
-        agent: None,
-        agent_version: None,
-        agent_id: None,
-        parent_run_id: None,
-        parent_call_id: None,
-        root_run_id: None,
-        conversation_id: None,
-        host: None,
-        trace_id: None,
-        span_id: None,
-        parent_span_id: None,
-        body: Body::Other { kind: String::new() },
-        extra: Map::new(),
-    });
-    let (mut typed, mut version) = (None, None);
-    members(text, |name, value| {
-        match name {
-            "type" => put(&mut typed, value.text().filter(|kind| *kind == B::TYPE)?),
-            "v" => put(&mut version, value.whole().filter(|v| *v <= VERSION)?),
-            "ts" => put(&mut event.ts, value.time()?),
-            "run_id" if event.run_id.is_empty() => {
-                event.run_id = value.string()?;
-                Some(())
-            }
-            "event_id" => put(&mut event.event_id, value.string()?),
-            "seq" => put(&mut event.seq, value.whole()?),
-            "writer" => put(&mut event.writer, value.string()?),
-            "turn" => put(&mut event.turn, value.string()?),
-            "step" => put(&mut event.step, value.whole()?),
-            "agent" => put(&mut event.agent, value.string()?),
-            "agent_version" => put(&mut event.agent_version, value.string()?),
-            "agent_id" => put(&mut event.agent_id, value.string()?),
-            "parent_run_id" => put(&mut event.parent_run_id, value.string()?),
-            "parent_call_id" => put(&mut event.parent_call_id, value.string()?),
-            "root_run_id" => put(&mut event.root_run_id, value.string()?),
-            "conversation_id" => put(&mut event.conversation_id, value.string()?),
-            "host" => put(&mut event.host, value.string()?),
-            "trace_id" => put(&mut event.trace_id, value.string()?),
-            "span_id" => put(&mut event.span_id, value.string()?),
-            "parent_span_id" => put(&mut event.parent_span_id, value.string()?),
-            // An error code of another program decides class and reason where they are not said.
-            "code" if value.string().is_some_and(|code| class_of_code(&code).is_some()) => None,
-            "provider" | "model" | "endpoint" | "region" | "account" | "transport" | "alias" => {
-                part(candidate(&mut body)?, name, value)
-            }
-            name => body.set(name, value),
-        }
-    })?;
-    if event.run_id.is_empty() || typed.is_none() {
-        return None;
-    }
-    event.body = body.into();
-    Some(event)
-}
-
 /// Hands over the members of the object that the text is, but for those that are null; `None` for anything but a flat object
 /// of plain values, or if `take` says so.
-fn members<'a>(text: &'a str, mut take: impl FnMut(&'a str, Raw<'a>) -> Option<()>) -> Option<()> {
+pub(crate) fn members<'a>(text: &'a str, mut take: impl FnMut(&'a str, Raw<'a>) -> Option<()>) -> Option<()> {
     let mut has_null = false;
     whole(text, |at| {
         at.members(|at, name| {
@@ -150,16 +128,24 @@ pub(crate) fn put<T>(field: &mut Option<T>, value: T) -> Option<()> {
 }
 
 /// The fields of one type; written with the bodies themselves.
-pub(crate) trait Fields {
+pub(crate) trait Fields: Sized {
     /// The `type` on the wire.
     const TYPE: &'static str;
 
+    /// Returns the body of this type, after making it one if it is of another.
+    fn within<'a>(body: &'a mut Body, spare: &mut Spare) -> Option<&'a mut Self>;
+
     /// Sets one; `None` for what only the long way understands.
-    fn set(&mut self, name: &str, value: Raw<'_>) -> Option<()>;
+    fn set(&mut self, name: &str, value: Raw<'_>, spare: &mut Spare) -> Option<()>;
 }
 
 /// Sets a part of the candidate that stands flat in the event.
-fn part(candidate: &mut Option<Candidate>, name: &str, value: Raw<'_>) -> Option<()> {
+pub(crate) fn part(
+    candidate: &mut Option<Candidate>,
+    name: &str,
+    value: Raw<'_>,
+    spare: &mut Spare,
+) -> Option<()> {
     let candidate = candidate.get_or_insert_default();
     let field = match name {
         "provider" => &mut candidate.provider,
@@ -171,169 +157,7 @@ fn part(candidate: &mut Option<Candidate>, name: &str, value: Raw<'_>) -> Option
         "alias" => &mut candidate.alias,
         _ => return None,
     };
-    put(field, value.string()?)
-}
-
-/// Reads a candidate as it is usually written.
-fn candidate(text: &str) -> Option<Candidate> {
-    let mut candidate = Some(Candidate::default());
-    members(text, |name, value| part(&mut candidate, name, value))?;
-    candidate
-}
-
-/// Reads tokens as they are usually written.
-fn usage(text: &str) -> Option<Usage> {
-    let mut usage = Usage::default();
-    members(text, |name, value| {
-        let field = match name {
-            "input_tokens" => &mut usage.input_tokens,
-            "output_tokens" => &mut usage.output_tokens,
-            "cached_input_tokens" => &mut usage.cached_input_tokens,
-            "reasoning_tokens" => &mut usage.reasoning_tokens,
-            _ => return None,
-        };
-        put(field, value.whole()?)
-    })?;
-    Some(usage)
-}
-
-/// What a field can be read from without the long way.
-pub(crate) trait FromRaw: Sized {
-    /// Returns the value; `None` for what only the long way understands.
-    fn from_raw(raw: Raw<'_>) -> Option<Self>;
-}
-
-/// Declares how types are read.
-macro_rules! from_raw {
-    ($($raw:ident => $read:expr, for $($of:ty),+;)+) => {
-        $($(impl FromRaw for $of {
-            fn from_raw($raw: Raw<'_>) -> Option<Self> {
-                $read
-            }
-        })+)+
-    };
-}
-
-from_raw! {
-    raw => raw.string(), for String;
-    raw => raw.whole(), for u64;
-    raw => u16::try_from(raw.whole()?).ok(), for u16;
-    raw => if let Raw::Flag(flag) = raw { Some(flag) } else { None }, for bool;
-    raw => raw.time(), for DateTime<Utc>;
-    raw => Self::from_word(raw.text()?),
-        for AttemptKind, AttemptOutcome, Decision, DelaySource, ErrorSource, FallbackKind, Layer, Source, ToolStatus;
-    raw => raw.sent(), for Sent;
-    raw => raw.object(|text| candidate(text).or_else(|| serde_json::from_str(text).ok())), for Candidate;
-    raw => raw.object(|text| usage(text).or_else(|| serde_json::from_str(text).ok())), for Usage;
-    raw => raw.object(|text| serde_json::from_str(text).ok()), for BudgetState;
-    _raw => None, for f64, Value, Vec<Candidate>, Vec<Option<Value>>, Vec<String>, Vec<Value>;
-}
-
-/// A value, not copied.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Raw<'a> {
-    Null,
-    /// A text without escapes.
-    Text(&'a str),
-    /// A text with escapes.
-    Escaped(Quoted<'a>),
-    /// A whole number without sign; others are rare.
-    Whole(u64),
-    Flag(bool),
-    /// An object, unparsed.
-    Object(&'a str),
-}
-
-impl<'a> Raw<'a> {
-    /// Reads the value that stands here.
-    fn read(at: &mut Cursor<'a>) -> Option<Self> {
-        if at.peek()? == b'"' {
-            let quoted = at.string()?;
-            return Some(quoted.plain().map_or(Raw::Escaped(quoted), Raw::Text));
-        }
-        let text = at.slice(Cursor::value)?;
-        match text.as_bytes() {
-            b"null" => Some(Raw::Null),
-            b"true" => Some(Raw::Flag(true)),
-            b"false" => Some(Raw::Flag(false)),
-            [b'{', ..] => Some(Raw::Object(text)),
-            _ => text.parse().ok().map(Raw::Whole),
-        }
-    }
-
-    fn text(self) -> Option<&'a str> {
-        if let Raw::Text(text) = self { Some(text) } else { None }
-    }
-
-    fn string(self) -> Option<String> {
-        match self {
-            Raw::Text(text) => Some(text.to_owned()),
-            Raw::Escaped(quoted) => {
-                serde_json::from_str::<Cow<'_, str>>(quoted.as_json()).ok().map(Cow::into_owned)
-            }
-            _ => None,
-        }
-    }
-
-    fn whole(self) -> Option<u64> {
-        if let Raw::Whole(number) = self { Some(number) } else { None }
-    }
-
-    fn object<T>(self, read: impl FnOnce(&'a str) -> Option<T>) -> Option<T> {
-        if let Raw::Object(text) = self { read(text) } else { None }
-    }
-
-    fn sent(self) -> Option<Sent> {
-        match self {
-            Raw::Flag(true) => Some(Sent::Yes),
-            Raw::Flag(false) => Some(Sent::No),
-            Raw::Text(word) => Sent::from_word(word),
-            _ => None,
-        }
-    }
-
-    fn time(self) -> Option<DateTime<Utc>> {
-        match self {
-            Raw::Text(text) => plain_time(text).or_else(|| parse_time(&Value::from(text))),
-            Raw::Whole(number) => parse_time(&Value::from(number)),
-            _ => None,
-        }
-    }
-}
-
-/// Reads `2026-07-01T10:00:00Z` with up to nine decimals; `None` for any other form.
-fn plain_time(text: &str) -> Option<DateTime<Utc>> {
-    let bytes = text.as_bytes();
-    let (date_time, fraction) = bytes.split_at_checked(19)?;
-    let digits = |from: usize, to: usize| -> Option<u32> {
-        date_time[from..to]
-            .iter()
-            .try_fold(0, |sum, byte| byte.is_ascii_digit().then(|| sum * 10 + u32::from(byte - b'0')))
-    };
-    let separators = [date_time[4], date_time[7], date_time[10], date_time[13], date_time[16]];
-    if &separators != b"--T::" {
-        return None;
-    }
-    let fraction = fraction.strip_suffix(b"Z")?;
-    let nanos = match fraction.split_first() {
-        None => 0,
-        Some((b'.', decimals)) if (1..=9).contains(&decimals.len()) => {
-            let mut nanos = 0;
-            for index in 0..9 {
-                let digit = *decimals.get(index).unwrap_or(&b'0');
-                if !digit.is_ascii_digit() {
-                    return None;
-                }
-                nanos = nanos * 10 + u32::from(digit - b'0');
-            }
-            nanos
-        }
-        Some(_) => return None,
-    };
-    let (hour, minute, second) = (digits(11, 13)?, digits(14, 16)?, digits(17, 19)?);
-    // A leap second is for the long way.
-    let date = NaiveDate::from_ymd_opt(i32::try_from(digits(0, 4)?).ok()?, digits(5, 7)?, digits(8, 10)?)?;
-    Some(date.and_hms_nano_opt(hour, minute, second, nanos)?.and_utc())
+    put(field, value.string(spare)?)
 }
 
 #[cfg(test)]
@@ -342,10 +166,16 @@ mod tests {
     use crate::read::parse_any;
 
     /// Both ways read the same; returns whether the short way did.
-    fn agrees(line: &str) -> bool {
-        let Some(event) = read(line.as_bytes()) else { return false };
-        assert_eq!(parse_any(line.as_bytes()).unwrap(), [*event], "{line}");
+    fn agrees_in(lines: &mut Lines, line: &str) -> bool {
+        let Some(event) = lines.read(line.as_bytes()) else { return false };
+        assert_eq!(parse_any(line.as_bytes()).unwrap(), std::slice::from_ref(event), "{line}");
         true
+    }
+
+    /// The same in new memory.
+    fn agrees(line: &str) -> bool {
+        let mut lines = Lines::default();
+        agrees_in(&mut lines, line)
     }
 
     #[test]
@@ -452,6 +282,7 @@ mod tests {
             usize::try_from(state >> 33).unwrap() % n
         };
         let mut short = 0;
+        let mut lines = Lines::default();
         for _ in 0..30_000 {
             let mut members =
                 vec![format!("\"type\":\"{}\"", types[pick(types.len())]), "\"run_id\":\"r\"".to_owned()];
@@ -460,7 +291,7 @@ mod tests {
             }
             let place = pick(members.len());
             members.swap(0, place);
-            short += u32::from(agrees(&format!("{{{}}}", members.join(","))));
+            short += u32::from(agrees_in(&mut lines, &format!("{{{}}}", members.join(","))));
         }
         assert!(short > 5_000, "{short}");
     }

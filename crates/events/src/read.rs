@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::body::Body;
 use crate::envelope::{Event, VERSION};
+use crate::flat::Lines;
 
 /// Why a line is not an event.
 #[derive(Debug, thiserror::Error)]
@@ -41,18 +42,25 @@ pub enum ReadError {
 /// Reads one line. A nested ledger entry (`attempts: [...]`) gives one event for each of its attempts.
 pub fn parse_line(line: &[u8]) -> Result<Vec<Event>, ReadError> {
     let mut events = Vec::new();
-    for_each_event(line, |event| events.push(*event))?;
+    Reader::default().read(line, |event| events.push(std::mem::replace(event, Event::blank())))?;
     Ok(events)
 }
 
-/// Reads one line and hands over its events; see [`parse_line`].
-pub fn for_each_event(line: &[u8], mut take: impl FnMut(Box<Event>)) -> Result<(), ReadError> {
-    if let Some(event) = crate::flat::read(line) {
-        take(event);
-    } else {
-        parse_any(line)?.into_iter().map(Box::new).for_each(take);
+/// Reads line after line; what the usual ones need is allocated once.
+#[derive(Debug, Default)]
+pub struct Reader {
+    lines: Lines,
+}
+
+impl Reader {
+    /// Reads one line and hands over its events, as [`parse_line`] returns them.
+    pub fn read(&mut self, line: &[u8], mut take: impl FnMut(&mut Event)) -> Result<(), ReadError> {
+        match self.lines.read(line) {
+            Some(event) => take(event),
+            None => parse_any(line)?.iter_mut().for_each(take),
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Reads a line of any form.

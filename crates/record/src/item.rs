@@ -49,6 +49,7 @@ pub enum Item<'a> {
 
 /// One statement of a source, kept.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "few are kept, and not for long")]
 pub enum Statement {
     /// See [`Item::Event`].
     Event(Box<Event>, Option<RawFailure>),

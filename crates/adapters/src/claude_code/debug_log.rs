@@ -74,8 +74,8 @@ impl DebugLog {
     }
 
     #[expect(clippy::unused_self, reason = "reads like `event` beside it")]
-    fn mark(&self, run: &RunKey, place: Place, at: DateTime<Utc>, mark: Mark, sink: &mut dyn Sink) {
-        sink.item(place, Item::Mark { run, at: Some(at), mark: &mark });
+    fn mark(&self, run: &RunKey, place: Place, at: DateTime<Utc>, mark: &Mark, sink: &mut dyn Sink) {
+        sink.item(place, Item::Mark { run, at: Some(at), mark });
     }
 
     fn event(
@@ -102,7 +102,7 @@ impl LineDecoder for DebugLog {
             for source in [Source::Foreground, Source::Background] {
                 let because = "the debug log has a line for each request";
                 let mark = Mark::Shows { source, requests: Shown::All, attempts: Shown::All, because };
-                self.mark(&run, place, at, mark, sink);
+                self.mark(&run, place, at, &mark, sink);
             }
         }
         if let Some(rest) = text.strip_prefix("[engine] turn ") {
@@ -114,7 +114,7 @@ impl LineDecoder for DebugLog {
                     &run,
                     place,
                     at,
-                    Mark::TurnStarted { turn: Some(format!("#{}", self.turns)) },
+                    &Mark::TurnStarted { turn: Some(format!("#{}", self.turns)) },
                     sink,
                 );
             } else if rest.contains(" end ") {
@@ -207,7 +207,7 @@ impl DebugLog {
             .and_then(|(_, rest)| rest.split_once('"'))
             .map(|(id, _)| id.to_owned());
         if let Some(id) = &retry.upstream_request_id {
-            self.mark(run, place, at, Mark::Anchor(id.clone()), sink);
+            self.mark(run, place, at, &Mark::Anchor(id.clone()), sink);
         }
         retry.message = Some(message);
         self.event(run, place, at, retry, sink);
@@ -232,6 +232,6 @@ impl DebugLog {
         self.open = None;
         self.failed = false;
         let turn = Some(format!("#{}", self.turns.max(1)));
-        self.mark(run, place, at, Mark::TurnEnded { turn, outcome, reason: None, message: None }, sink);
+        self.mark(run, place, at, &Mark::TurnEnded { turn, outcome, reason: None, message: None }, sink);
     }
 }

@@ -66,7 +66,7 @@ impl LineDecoder for Stdout {
                 if let Some(uuid) =
                     record.string("uuid").filter(|_| record.raw("parent_tool_use_id").is_none())
                 {
-                    say.mark(Mark::Anchor(uuid));
+                    say.mark(&Mark::Anchor(uuid));
                 }
             }
             (Some("result"), _) => self.result(&record, &mut say),
@@ -84,8 +84,8 @@ struct Say<'a> {
 }
 
 impl Say<'_> {
-    fn mark(&mut self, mark: Mark) {
-        self.sink.item(self.place, Item::Mark { run: &self.run, at: self.at, mark: &mark });
+    fn mark(&mut self, mark: &Mark) {
+        self.sink.item(self.place, Item::Mark { run: &self.run, at: self.at, mark });
     }
 
     fn event(&mut self, body: impl Into<Body>) {
@@ -96,8 +96,8 @@ impl Say<'_> {
     }
 
     fn shows(&mut self, requests: Shown, because: &'static str) {
-        self.mark(Mark::Shows { source: Source::Foreground, requests, attempts: Shown::Some, because });
-        self.mark(Mark::Shows {
+        self.mark(&Mark::Shows { source: Source::Foreground, requests, attempts: Shown::Some, because });
+        self.mark(&Mark::Shows {
             source: Source::Background,
             requests: Shown::None,
             attempts: Shown::None,
@@ -122,7 +122,7 @@ impl Stdout {
     fn begin_turn(&mut self, say: &mut Say<'_>) {
         self.turns += 1;
         self.turn = Some(format!("#{}", self.turns));
-        say.mark(Mark::TurnStarted { turn: self.turn.clone() });
+        say.mark(&Mark::TurnStarted { turn: self.turn.clone() });
     }
 
     fn init(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
@@ -133,7 +133,7 @@ impl Stdout {
             directory: record.string("cwd"),
             ..Facts::default()
         };
-        say.mark(Mark::Facts(facts));
+        say.mark(&Mark::Facts(facts));
     }
 
     /// Returns the conversation of a line: the main one, or a subagent's with its own run.
@@ -157,7 +157,7 @@ impl Stdout {
         if !child.introduced {
             child.introduced = true;
             let facts = Facts { parent_run_id: Some(session), parent_call_id: call, ..Facts::default() };
-            say.mark(Mark::Facts(facts));
+            say.mark(&Mark::Facts(facts));
             say.shows(Shown::None, "standard output shows only a subagent's retries");
         }
         child
@@ -186,7 +186,7 @@ impl Stdout {
         for id in
             [record.string("uuid"), message.string("id"), record.string("request_id")].into_iter().flatten()
         {
-            say.mark(Mark::Anchor(id));
+            say.mark(&Mark::Anchor(id));
         }
         if message.is("model", "<synthetic>") {
             // The final error; `result` repeats it.
@@ -236,12 +236,12 @@ impl Stdout {
         };
         let message = if is_error { record.string("result") } else { None };
         if let Some(uuid) = record.string("uuid") {
-            say.mark(Mark::Anchor(uuid));
+            say.mark(&Mark::Anchor(uuid));
         }
         if let Some(provider) = provider_of_result(record) {
-            say.mark(Mark::Facts(Facts { provider: Some(provider), ..Facts::default() }));
+            say.mark(&Mark::Facts(Facts { provider: Some(provider), ..Facts::default() }));
         }
-        say.mark(Mark::TurnEnded { turn: self.turn.clone(), outcome, reason, message });
+        say.mark(&Mark::TurnEnded { turn: self.turn.clone(), outcome, reason, message });
         let next = self.turns + 1;
         self.turn = Some(format!("#{next}"));
         self.turns = next;

@@ -130,7 +130,7 @@ impl LineDecoder for Transcript {
             "system" => self.system(&record, &mut say),
             "cost-state" => {
                 let started_at = record.time("startTime");
-                say.mark(Mark::Facts(Facts { started_at, ..Facts::default() }));
+                say.mark(&Mark::Facts(Facts { started_at, ..Facts::default() }));
             }
             _ => {}
         }
@@ -155,8 +155,8 @@ struct Say<'a> {
 }
 
 impl Say<'_> {
-    fn mark(&mut self, mark: Mark) {
-        self.sink.item(self.place, Item::Mark { run: &self.run, at: self.at, mark: &mark });
+    fn mark(&mut self, mark: &Mark) {
+        self.sink.item(self.place, Item::Mark { run: &self.run, at: self.at, mark });
     }
 
     fn event(
@@ -164,13 +164,13 @@ impl Say<'_> {
         turn: Option<&String>,
         id: Option<String>,
         body: impl Into<Body>,
-        raw: Option<RawFailure>,
+        raw: Option<&RawFailure>,
     ) {
         let mut event = Event::new(&*self.run.id, DateTime::UNIX_EPOCH, body).agent(AGENT);
         event.ts = self.at;
         event.turn = turn.cloned();
         event.event_id = id;
-        self.sink.item(self.place, Item::Event(&event, raw.as_ref()));
+        self.sink.item(self.place, Item::Event(&event, raw));
     }
 }
 
@@ -211,7 +211,7 @@ impl Transcript {
                 attempts: Shown::None,
                 because: "the transcript has no record of compaction and other side calls",
             };
-            say.mark(mark);
+            say.mark(&mark);
         }
         sink.item(place, Item::Mark { run: &key, at: None, mark: &Mark::Facts(facts) });
     }
@@ -219,7 +219,7 @@ impl Transcript {
     fn show(&mut self, attempts: Shown, because: &'static str, say: &mut Say<'_>) {
         if self.shown != Some(attempts) {
             self.shown = Some(attempts);
-            say.mark(Mark::Shows { source: Source::Foreground, requests: Shown::All, attempts, because });
+            say.mark(&Mark::Shows { source: Source::Foreground, requests: Shown::All, attempts, because });
         }
     }
 
@@ -228,7 +228,7 @@ impl Transcript {
         if is_interrupt(content) {
             let turn = self.turn.clone();
             let outcome = TurnOutcome::Cancelled;
-            say.mark(Mark::TurnEnded {
+            say.mark(&Mark::TurnEnded {
                 turn,
                 outcome,
                 reason: Some("interrupted_by_user".into()),
@@ -250,9 +250,9 @@ impl Transcript {
             .string("promptId")
             .or_else(|| record.string("uuid"))
             .or_else(|| Some(format!("#{}", self.prompts)));
-        say.mark(Mark::TurnStarted { turn: self.turn.clone() });
+        say.mark(&Mark::TurnStarted { turn: self.turn.clone() });
         if let Some(uuid) = record.string("uuid") {
-            say.mark(Mark::Anchor(uuid));
+            say.mark(&Mark::Anchor(uuid));
         }
     }
 
@@ -266,7 +266,7 @@ impl Transcript {
             self.has_request_lines = true;
             if !names_base && self.request.take().is_some_and(|r| !r.answered) {
                 // The first request of a process: what was said before is history copied from another session.
-                say.mark(Mark::Copied);
+                say.mark(&Mark::Copied);
             }
         }
         self.show(Shown::All, "each request has a line of its own", say);
@@ -333,7 +333,7 @@ impl Transcript {
             Some("api_error") => self.api_error(record, say),
             Some("turn_duration" | "stop_hook_summary") => {
                 let turn = self.turn.clone();
-                say.mark(Mark::TurnEnded {
+                say.mark(&Mark::TurnEnded {
                     turn,
                     outcome: TurnOutcome::Succeeded,
                     reason: None,
@@ -374,7 +374,7 @@ impl Transcript {
         }
         retry.upstream_request_id = error.string("requestId").or_else(|| error.string("requestID"));
         if let Some(id) = &retry.upstream_request_id {
-            say.mark(Mark::Anchor(id.clone()));
+            say.mark(&Mark::Anchor(id.clone()));
         }
         let headers = error.object("headers").map(|headers| {
             headers
@@ -385,7 +385,7 @@ impl Transcript {
                 .collect()
         });
         let raw = headers.map(|headers| RawFailure { headers, body: None });
-        say.event(self.turn.as_ref(), record.string("uuid"), retry, raw);
+        say.event(self.turn.as_ref(), record.string("uuid"), retry, raw.as_ref());
     }
 
     fn assistant(&mut self, record: &Object<'_>, message: &Object<'_>, say: &mut Say<'_>) {
@@ -393,15 +393,15 @@ impl Transcript {
         if let Some(other) = record.str("requestSessionId").filter(|id| id != session) {
             // Copied by a fork; so was what stands before it in this request.
             let forked_from = Some(other.into_owned());
-            say.mark(Mark::Facts(Facts { forked_from, ..Facts::default() }));
-            say.mark(Mark::Copied);
+            say.mark(&Mark::Facts(Facts { forked_from, ..Facts::default() }));
+            say.mark(&Mark::Copied);
             self.request = None;
             return;
         }
         for id in
             [record.string("uuid"), message.string("id"), record.string("requestId")].into_iter().flatten()
         {
-            say.mark(Mark::Anchor(id));
+            say.mark(&Mark::Anchor(id));
         }
         if record.bool("isApiErrorMessage") == Some(true) {
             self.final_error(record, message, say);
@@ -425,7 +425,7 @@ impl Transcript {
             || local && !self.has_request_lines
         {
             let outcome = TurnOutcome::Failed;
-            say.mark(Mark::TurnEnded { turn, outcome, reason, message: text });
+            say.mark(&Mark::TurnEnded { turn, outcome, reason, message: text });
             return;
         }
         self.ensure_request(None, say);
@@ -441,7 +441,7 @@ impl Transcript {
         if let Some(request) = &mut self.request {
             request.answered = true;
         }
-        say.mark(Mark::TurnEnded { turn, outcome: TurnOutcome::Failed, reason, message: text });
+        say.mark(&Mark::TurnEnded { turn, outcome: TurnOutcome::Failed, reason, message: text });
     }
 
     fn answer(&mut self, record: &Object<'_>, message: &Object<'_>, say: &mut Say<'_>) {
@@ -483,7 +483,7 @@ impl Transcript {
         };
         if ended {
             let turn = self.turn.clone();
-            say.mark(Mark::TurnEnded { turn, outcome: TurnOutcome::Succeeded, reason: stop, message: None });
+            say.mark(&Mark::TurnEnded { turn, outcome: TurnOutcome::Succeeded, reason: stop, message: None });
         }
     }
 

@@ -52,11 +52,11 @@ impl DatabaseDecoder for History {
             if self.introduced.insert(thread.clone()) {
                 let because = "the history database says how a turn ended, not what was requested";
                 for source in [Source::Foreground, Source::Background] {
-                    say.mark(Mark::Shows { source, requests: Shown::None, attempts: Shown::None, because });
+                    say.mark(&Mark::Shows { source, requests: Shown::None, attempts: Shown::None, because });
                 }
             }
             say.turn = Some(turn);
-            say.mark(Mark::TurnStarted { turn: say.turn.clone() });
+            say.mark(&Mark::TurnStarted { turn: say.turn.clone() });
             say.at = seconds(6);
             end(text(4).as_deref(), outcome, &mut say);
         }
@@ -79,7 +79,7 @@ fn end(error: Option<&str>, outcome: TurnOutcome, say: &mut Say<'_>) {
         say.event(failed);
     }
     let turn = say.turn.clone();
-    say.mark(Mark::TurnEnded { turn, outcome, reason: told.code, message });
+    say.mark(&Mark::TurnEnded { turn, outcome, reason: told.code, message });
 }
 
 #[cfg(test)]

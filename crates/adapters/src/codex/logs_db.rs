@@ -148,10 +148,10 @@ impl Logs {
             _ => "the log database has no row for a request over a WebSocket",
         };
         for source in [Source::Foreground, Source::Background] {
-            say.mark(Mark::Shows { source, requests: shown, attempts: shown, because });
+            say.mark(&Mark::Shows { source, requests: shown, attempts: shown, because });
         }
         if known.is_none() {
-            say.mark(Mark::EndsElsewhere);
+            say.mark(&Mark::EndsElsewhere);
         }
     }
 
@@ -217,7 +217,7 @@ impl Logs {
                 attempt.message = Some("error sending request".to_owned());
             }
         }
-        say.event_with(attempt, raw);
+        say.event_with(attempt, raw.as_ref());
         if compaction {
             state.compaction = Some(id).filter(|_| !fine);
         } else {

@@ -98,7 +98,7 @@ impl Rollout {
         let mut say = Say::new(place, &thread, at, sink);
         if foreign {
             // The metadata of the thread whose history stands in this file.
-            say.mark(Mark::Facts(Facts { forked_from: Some(id), ..Facts::default() }));
+            say.mark(&Mark::Facts(Facts { forked_from: Some(id), ..Facts::default() }));
             return;
         }
         if self.origin.changed() {
@@ -118,10 +118,10 @@ impl Rollout {
         };
         self.asking.version(self.version.as_deref());
         self.asking.provider(facts.provider.clone());
-        say.mark(Mark::Facts(facts));
+        say.mark(&Mark::Facts(facts));
         let because = "the session file of codex has no record of a retry, only the last error of a turn";
         for (source, requests) in [(Source::Foreground, Shown::All), (Source::Background, Shown::None)] {
-            say.mark(Mark::Shows { source, requests, attempts: Shown::None, because });
+            say.mark(&Mark::Shows { source, requests, attempts: Shown::None, because });
         }
     }
 
@@ -140,7 +140,7 @@ impl Rollout {
         self.asking.leave(say);
         self.turn = Some(turn);
         say.turn.clone_from(&self.turn);
-        say.mark(Mark::TurnStarted { turn: self.turn.clone() });
+        say.mark(&Mark::TurnStarted { turn: self.turn.clone() });
     }
 
     fn record(&mut self, kind: &str, payload: &Object<'_>, say: &mut Say<'_>) {
@@ -177,7 +177,7 @@ impl Rollout {
         }
         if !self.has_turn_ids && self.asking.is_answered() {
             let outcome = TurnOutcome::Succeeded;
-            say.mark(Mark::TurnEnded { turn: self.turn.clone(), outcome, reason: None, message: None });
+            say.mark(&Mark::TurnEnded { turn: self.turn.clone(), outcome, reason: None, message: None });
         }
     }
 
@@ -189,7 +189,7 @@ impl Rollout {
                 self.asking.token_count(payload, say);
                 if !self.has_turn_ids && self.turn.is_some() && self.asking.is_answered() {
                     let outcome = TurnOutcome::Succeeded;
-                    say.mark(Mark::TurnEnded {
+                    say.mark(&Mark::TurnEnded {
                         turn: self.turn.clone(),
                         outcome,
                         reason: None,
@@ -202,7 +202,7 @@ impl Rollout {
                 self.asking.aborted(say);
                 let turn = self.turn.take();
                 let (outcome, reason) = (TurnOutcome::Cancelled, payload.string("reason"));
-                say.mark(Mark::TurnEnded { turn, outcome, reason, message: None });
+                say.mark(&Mark::TurnEnded { turn, outcome, reason, message: None });
             }
             Some("thread_settings_applied") => {
                 if let Some(settings) = payload.object("thread_settings") {
@@ -227,7 +227,7 @@ impl Rollout {
             let told = Told::of(&message).with_info(error.raw("codex_error_info"));
             self.asking.failed(&told, say);
             let outcome = TurnOutcome::Failed;
-            say.mark(Mark::TurnEnded { turn, outcome, reason: told.code, message: Some(message) });
+            say.mark(&Mark::TurnEnded { turn, outcome, reason: told.code, message: Some(message) });
             return;
         }
         // Before 0.171 an end says nothing of an error; then a request without an answer is one.
@@ -239,12 +239,12 @@ impl Rollout {
         if !tells && silent && self.asking.is_open() {
             self.asking.failed(&Told::default(), say);
             let (outcome, reason) = (TurnOutcome::Failed, None);
-            say.mark(Mark::TurnEnded { turn, outcome, reason, message: None });
+            say.mark(&Mark::TurnEnded { turn, outcome, reason, message: None });
             return;
         }
         self.asking.succeeded(!silent, say);
         let outcome = TurnOutcome::Succeeded;
-        say.mark(Mark::TurnEnded { turn, outcome, reason: None, message: None });
+        say.mark(&Mark::TurnEnded { turn, outcome, reason: None, message: None });
     }
 }
 

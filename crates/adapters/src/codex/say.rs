@@ -21,19 +21,19 @@ impl<'a> Say<'a> {
         Self { place, run: RunKey::new(AGENT, thread), at, turn: None, sink }
     }
 
-    pub(super) fn mark(&mut self, mark: Mark) {
-        self.sink.item(self.place, Item::Mark { run: &self.run, at: self.at, mark: &mark });
+    pub(super) fn mark(&mut self, mark: &Mark) {
+        self.sink.item(self.place, Item::Mark { run: &self.run, at: self.at, mark });
     }
 
     pub(super) fn event(&mut self, body: impl Into<Body>) {
         self.event_with(body, None);
     }
 
-    pub(super) fn event_with(&mut self, body: impl Into<Body>, raw: Option<RawFailure>) {
+    pub(super) fn event_with(&mut self, body: impl Into<Body>, raw: Option<&RawFailure>) {
         let mut event = Event::new(&*self.run.id, DateTime::UNIX_EPOCH, body).agent(AGENT);
         event.ts = self.at;
         event.turn.clone_from(&self.turn);
-        self.sink.item(self.place, Item::Event(&event, raw.as_ref()));
+        self.sink.item(self.place, Item::Event(&event, raw));
     }
 
     /// Returns the number of the row or line.
@@ -48,7 +48,7 @@ impl<'a> Say<'a> {
     /// Names an id that another log may hold too.
     pub(super) fn anchor(&mut self, id: Option<String>) {
         if let Some(id) = id {
-            self.mark(Mark::Anchor(id));
+            self.mark(&Mark::Anchor(id));
         }
     }
 }

@@ -133,11 +133,11 @@ impl Thread {
                     model: attributes.string("model"),
                     ..Facts::default()
                 };
-                say.mark(Mark::Facts(facts));
+                say.mark(&Mark::Facts(facts));
             }
             "codex.user_prompt" => {
                 self.open = None;
-                say.mark(Mark::TurnStarted { turn: signal.turn.clone() });
+                say.mark(&Mark::TurnStarted { turn: signal.turn.clone() });
             }
             "codex.api_request" => self.request(attributes, say),
             "codex.websocket_connect" => self.connect(attributes, say),
@@ -154,7 +154,7 @@ impl Thread {
             "codex.tool_result" | "codex.tool_decision" => say.anchor(attributes.string("call_id")),
             "codex.turn_profile" => {
                 say.anchor(attributes.string("turn_id"));
-                say.mark(Mark::TurnComplete);
+                say.mark(&Mark::TurnComplete);
             }
             _ => {}
         }
@@ -184,7 +184,7 @@ impl Thread {
                 // Which versions open a connection at the start is known from 0.171 on only.
                 let (request_id, attempt_id) = sent;
                 let basis = "the first connection of a process may be its start-up's".to_owned();
-                say.mark(Mark::Sends {
+                say.mark(&Mark::Sends {
                     request_id,
                     attempt_id: Some(attempt_id),
                     min: 0,
@@ -297,8 +297,8 @@ impl Thread {
             Shown::All => "each HTTP request of codex has a record here",
             _ => "this log shows streams that were opened again, not the requests inside them",
         };
-        say.mark(Mark::Shows { source: Source::Foreground, requests: shown, attempts: shown, because });
-        say.mark(Mark::Shows {
+        say.mark(&Mark::Shows { source: Source::Foreground, requests: shown, attempts: shown, because });
+        say.mark(&Mark::Shows {
             source: Source::Background,
             requests: Shown::Some,
             attempts: Shown::Some,

@@ -31,7 +31,7 @@ impl DatabaseDecoder for State {
             let (Some(parent), Some(child)) = (text(0), text(1)) else { continue };
             if self.told.insert(child.clone()) {
                 let facts = Facts { parent_run_id: Some(parent), ..Facts::default() };
-                Say::new(Place::Whole, &child, None, sink).mark(Mark::Facts(facts));
+                Say::new(Place::Whole, &child, None, sink).mark(&Mark::Facts(facts));
             }
         }
         Ok(())

@@ -119,7 +119,7 @@ impl Turn {
         if transport == WEBSOCKET {
             let basis = "a connection over a WebSocket is one request".to_owned();
             let (request_id, attempt_id) = (request.to_owned(), Some(id));
-            say.mark(Mark::Sends { request_id, attempt_id, min: 1, max: Some(1), basis });
+            say.mark(&Mark::Sends { request_id, attempt_id, min: 1, max: Some(1), basis });
         }
     }
 }
@@ -127,10 +127,10 @@ impl Turn {
 impl Stdout {
     fn begin(&mut self, say: &mut Say<'_>) {
         self.turn = Some(Turn::default());
-        say.mark(Mark::TurnStarted { turn: None });
+        say.mark(&Mark::TurnStarted { turn: None });
         let shows = |source, requests, attempts| Mark::Shows { source, requests, attempts, because: BECAUSE };
-        say.mark(shows(Source::Foreground, Shown::Some, Shown::All));
-        say.mark(shows(Source::Background, Shown::None, Shown::None));
+        say.mark(&shows(Source::Foreground, Shown::Some, Shown::All));
+        say.mark(&shows(Source::Background, Shown::None, Shown::None));
         self.ensure(say);
     }
 
@@ -247,7 +247,7 @@ impl Stdout {
         // Its `usage` is the thread's total, not this answer's.
         self.answer(say);
         self.turn = None;
-        say.mark(Mark::TurnEnded {
+        say.mark(&Mark::TurnEnded {
             turn: None,
             outcome: TurnOutcome::Succeeded,
             reason: None,
@@ -263,7 +263,7 @@ impl Stdout {
         if !answered {
             // Nothing came back before it failed: there was one request.
             let because = BECAUSE;
-            say.mark(Mark::Shows {
+            say.mark(&Mark::Shows {
                 source: Source::Foreground,
                 requests: Shown::All,
                 attempts: Shown::All,
@@ -276,7 +276,7 @@ impl Stdout {
         told.fill_failed(&mut failed);
         say.event(failed);
         self.turn = None;
-        say.mark(Mark::TurnEnded { turn: None, outcome: TurnOutcome::Failed, reason: told.code, message });
+        say.mark(&Mark::TurnEnded { turn: None, outcome: TurnOutcome::Failed, reason: told.code, message });
     }
 }
 

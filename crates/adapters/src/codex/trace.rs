@@ -79,20 +79,20 @@ impl Trace {
         match kind {
             "thread_started" => {
                 let because = "the trace has each stream, not the requests inside it";
-                say.mark(Mark::Shows {
+                say.mark(&Mark::Shows {
                     source: Source::Foreground,
                     requests: Shown::All,
                     attempts: Shown::All,
                     because,
                 });
-                say.mark(Mark::Shows {
+                say.mark(&Mark::Shows {
                     source: Source::Background,
                     requests: Shown::None,
                     attempts: Shown::None,
                     because,
                 });
             }
-            "codex_turn_started" => say.mark(Mark::TurnStarted { turn: say.turn.clone() }),
+            "codex_turn_started" => say.mark(&Mark::TurnStarted { turn: say.turn.clone() }),
             "codex_turn_ended" => self.end(payload, thread, say),
             "inference_started" => self.started(payload, thread, at, say),
             "inference_completed" => {
@@ -136,7 +136,7 @@ impl Trace {
         if opened {
             state.attempt = None;
             state.failed = None;
-            say.mark(Mark::Facts(Facts { provider: candidate.provider.clone(), ..Facts::default() }));
+            say.mark(&Mark::Facts(Facts { provider: candidate.provider.clone(), ..Facts::default() }));
             let request =
                 ModelRequest::new().request_id(id.clone()).source(Source::Foreground).purpose("main");
             say.event(request.candidate(candidate.clone()));
@@ -172,7 +172,7 @@ impl Trace {
         }
         let message = failed.map(|told| told.message).filter(|_| outcome == TurnOutcome::Failed);
         let turn = say.turn.clone();
-        say.mark(Mark::TurnEnded { turn, outcome, reason: None, message });
+        say.mark(&Mark::TurnEnded { turn, outcome, reason: None, message });
     }
 
     fn thread(&mut self, id: &str) -> &mut Thread {

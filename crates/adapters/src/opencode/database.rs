@@ -120,12 +120,12 @@ impl Database {
             }
             self.turns.insert(id.to_owned(), turn.clone());
             if self.turn.as_ref() != Some(&turn) {
-                say.mark(Mark::TurnStarted { turn: Some(turn.clone()) });
+                say.mark(&Mark::TurnStarted { turn: Some(turn.clone()) });
             }
             self.turn = Some(turn);
             if let Some(model) = info.object("model") {
                 let (provider, model) = (model.string("providerID"), model.string("modelID"));
-                say.mark(Mark::Facts(Facts { provider, model, ..Facts::default() }));
+                say.mark(&Mark::Facts(Facts { provider, model, ..Facts::default() }));
             }
         } else if role.as_deref() == Some("assistant") {
             let mut assistant = Assistant::parse(id, info);
@@ -160,7 +160,7 @@ impl Database {
             .optional()?;
         let mut say = Say { run: run.clone(), place, at: None, turn: None, step: None, sink };
         if let Some(facts) = facts {
-            say.mark(Mark::Facts(facts));
+            say.mark(&Mark::Facts(facts));
         }
         shows(Shown::All, &mut say);
         Ok(())
@@ -181,9 +181,9 @@ impl Database {
 /// What stored messages show: how each request ended, and no attempt.
 pub(super) fn shows(requests: Shown, say: &mut Say<'_>) {
     let because = "opencode stores no retry: a request that was repeated looks like one that was not";
-    say.mark(Mark::Shows { source: Source::Foreground, requests, attempts: Shown::None, because });
+    say.mark(&Mark::Shows { source: Source::Foreground, requests, attempts: Shown::None, because });
     let because = "the title request is not stored";
-    say.mark(Mark::Shows {
+    say.mark(&Mark::Shows {
         source: Source::Background,
         requests: Shown::None,
         attempts: Shown::None,

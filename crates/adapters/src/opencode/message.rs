@@ -99,11 +99,11 @@ impl<'a> Assistant<'a> {
         let sent_by = if answered { steps.last_started.or(self.completed) } else { self.completed };
         if sent_by.is_some() {
             say.at = sent_by;
-            say.mark(Mark::SentBy { request_id: self.id.to_owned() });
+            say.mark(&Mark::SentBy { request_id: self.id.to_owned() });
             say.at = self.completed;
         }
         if let Some((outcome, reason, message)) = self.end_of_turn() {
-            say.mark(Mark::TurnEnded { turn: self.turn.clone(), outcome, reason, message });
+            say.mark(&Mark::TurnEnded { turn: self.turn.clone(), outcome, reason, message });
         }
     }
 
@@ -112,7 +112,7 @@ impl<'a> Assistant<'a> {
             return;
         }
         let (failed, raw) = failure(error);
-        say.failure(failed.request_id(self.id), raw);
+        say.failure(failed.request_id(self.id), raw.as_ref());
     }
 
     /// An answer without tool calls ends the turn; so does an error. An end without a reason is asked again.

@@ -45,7 +45,7 @@ impl DocumentDecoder for StoredObject {
         let mut say = Say { run, place: Place::Whole, at: created, turn: None, step: None, sink };
         if session.is_none() {
             // A session without a message says nothing, so its facts alone make no turn.
-            say.mark(Mark::Facts(Facts {
+            say.mark(&Mark::Facts(Facts {
                 agent_version: object.string("version"),
                 parent_run_id: object.string("parentID"),
                 directory: object.string("directory"),
@@ -56,7 +56,7 @@ impl DocumentDecoder for StoredObject {
         }
         shows(Shown::Some, &mut say);
         match object.str("role").as_deref() {
-            Some("user") => say.mark(Mark::TurnStarted { turn: Some(id) }),
+            Some("user") => say.mark(&Mark::TurnStarted { turn: Some(id) }),
             Some("assistant") => Assistant::parse(&id, &object).say(Steps::default(), &mut say),
             _ => {}
         }

@@ -68,7 +68,7 @@ impl LineDecoder for Sse {
         match &*kind {
             "session.created" | "session.updated" => {
                 let info = info.unwrap_or_default();
-                say.mark(Mark::Facts(Facts {
+                say.mark(&Mark::Facts(Facts {
                     agent_version: info.string("version"),
                     parent_run_id: info.string("parentID"),
                     directory: info.string("directory"),
@@ -98,7 +98,7 @@ impl Sse {
                 self.sessions.remove(0);
             }
             let because = "the event stream has no event for the title request";
-            say.mark(Mark::Shows {
+            say.mark(&Mark::Shows {
                 source: Source::Background,
                 requests: Shown::None,
                 attempts: Shown::None,
@@ -117,7 +117,7 @@ impl Followed {
         match info.str("role").as_deref() {
             Some("user") if self.turn.as_ref() != Some(&id) && self.message.is_none() => {
                 say.at = info.object("time").and_then(|time| time.time("created"));
-                say.mark(Mark::TurnStarted { turn: Some(id.clone()) });
+                say.mark(&Mark::TurnStarted { turn: Some(id.clone()) });
                 self.turn = Some(id);
             }
             Some("assistant") => self.assistant(&Assistant::parse(&id, info), say),
@@ -149,7 +149,7 @@ impl Followed {
             } else {
                 (Shown::All, "the event stream shows each retry of the session loop")
             };
-            say.mark(Mark::Shows { source: Source::Foreground, requests: Shown::All, attempts, because });
+            say.mark(&Mark::Shows { source: Source::Foreground, requests: Shown::All, attempts, because });
             let mut request = ModelRequest::new().request_id(message.id).source(Source::Foreground);
             request.candidate = Some(message.candidate.clone());
             request.purpose.clone_from(&message.purpose);
@@ -189,7 +189,7 @@ impl Followed {
         self.failed = true;
         let reason = error.string("name");
         if error.is("name", "MessageAbortedError") {
-            say.mark(Mark::TurnEnded {
+            say.mark(&Mark::TurnEnded {
                 turn: self.turn.clone(),
                 outcome: TurnOutcome::Cancelled,
                 reason,
@@ -201,15 +201,15 @@ impl Followed {
         let message = failed.message.clone();
         failed.request_id.clone_from(&self.message);
         if self.message.is_some() {
-            say.failure(failed, raw);
+            say.failure(failed, raw.as_ref());
         }
-        say.mark(Mark::TurnEnded { turn: self.turn.clone(), outcome: TurnOutcome::Failed, reason, message });
+        say.mark(&Mark::TurnEnded { turn: self.turn.clone(), outcome: TurnOutcome::Failed, reason, message });
     }
 
     fn idle(&mut self, say: &mut Say<'_>) {
         if self.answered && !self.failed {
             let (turn, outcome) = (self.turn.clone(), TurnOutcome::Succeeded);
-            say.mark(Mark::TurnEnded { turn, outcome, reason: None, message: None });
+            say.mark(&Mark::TurnEnded { turn, outcome, reason: None, message: None });
         }
         self.message = None;
         self.turn = None;

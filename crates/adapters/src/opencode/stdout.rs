@@ -71,13 +71,13 @@ impl LineDecoder for Stdout {
         if self.session.as_ref() != Some(&session) {
             *self = Self { session: Some(session), ..Self::default() };
             let because = "standard output shows no retry";
-            say.mark(Mark::Shows {
+            say.mark(&Mark::Shows {
                 source: Source::Foreground,
                 requests: Shown::Some,
                 attempts: Shown::None,
                 because,
             });
-            say.mark(Mark::Shows {
+            say.mark(&Mark::Shows {
                 source: Source::Background,
                 requests: Shown::None,
                 attempts: Shown::None,
@@ -105,7 +105,7 @@ impl Stdout {
         self.turns += 1;
         self.over = Over::No;
         say.turn = Some(self.turn());
-        say.mark(Mark::TurnStarted { turn: Some(self.turn()) });
+        say.mark(&Mark::TurnStarted { turn: Some(self.turn()) });
     }
 
     fn started(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
@@ -139,7 +139,7 @@ impl Stdout {
         say.event(response);
         if reason.as_deref().is_some_and(|reason| !matches!(reason, "tool-calls" | "unknown")) {
             self.over = Over::Answered;
-            say.mark(Mark::TurnEnded {
+            say.mark(&Mark::TurnEnded {
                 turn: Some(self.turn()),
                 outcome: TurnOutcome::Succeeded,
                 reason,
@@ -153,7 +153,7 @@ impl Stdout {
         let reason = error.string("name");
         if error.is("name", "MessageAbortedError") {
             let (turn, outcome) = (Some(self.turn()), TurnOutcome::Cancelled);
-            say.mark(Mark::TurnEnded { turn, outcome, reason, message: None });
+            say.mark(&Mark::TurnEnded { turn, outcome, reason, message: None });
             return;
         }
         let (failed, raw) = failure(&error);
@@ -176,8 +176,8 @@ impl Stdout {
             id
         };
         self.open = None;
-        say.failure(failed.request_id(request), raw);
-        say.mark(Mark::TurnEnded { turn: Some(self.turn()), outcome: TurnOutcome::Failed, reason, message });
+        say.failure(failed.request_id(request), raw.as_ref());
+        say.mark(&Mark::TurnEnded { turn: Some(self.turn()), outcome: TurnOutcome::Failed, reason, message });
         self.over = Over::Failed;
     }
 }

@@ -110,20 +110,20 @@ impl Track {
         if !session.introduced {
             session.introduced = true;
             let because = "the log has a line for each attempt, but its writer may lose the last second";
-            say.mark(Mark::Shows {
+            say.mark(&Mark::Shows {
                 source: Source::Foreground,
                 requests: Shown::All,
                 attempts: Shown::All,
                 because,
             });
             let because = "the log has one line for up to 3 title requests";
-            say.mark(Mark::Shows {
+            say.mark(&Mark::Shows {
                 source: Source::Background,
                 requests: Shown::Some,
                 attempts: Shown::All,
                 because,
             });
-            say.mark(Mark::TailMayBeLost);
+            say.mark(&Mark::TailMayBeLost);
         }
         session
     }
@@ -152,7 +152,7 @@ impl Track {
 
     pub(super) fn created(&mut self, id: &str, process: &str, facts: Facts, say: &mut Say<'_>) {
         self.session(id, process, say);
-        say.mark(Mark::Facts(facts));
+        say.mark(&Mark::Facts(facts));
     }
 
     /// The loop of the session goes round: the request before is over.
@@ -164,7 +164,7 @@ impl Track {
         if number == Some(0) {
             session.turn = say.at.map(|at| format!("#{}", at.timestamp_millis()));
             say.turn.clone_from(&session.turn);
-            say.mark(Mark::TurnStarted { turn: session.turn.clone() });
+            say.mark(&Mark::TurnStarted { turn: session.turn.clone() });
         }
     }
 
@@ -173,8 +173,8 @@ impl Track {
         let session = self.session(id, process, say);
         session.close(say);
         let turn = session.turn.clone();
-        say.mark(Mark::TurnEnded { turn, outcome: TurnOutcome::Succeeded, reason: None, message: None });
-        say.mark(Mark::TurnComplete);
+        say.mark(&Mark::TurnEnded { turn, outcome: TurnOutcome::Succeeded, reason: None, message: None });
+        say.mark(&Mark::TurnComplete);
     }
 
     /// The next request; `message` is its id, where the log has one.
@@ -209,7 +209,7 @@ impl Track {
                 model: sent.candidate.model.clone(),
                 ..Facts::default()
             };
-            say.mark(Mark::Facts(facts));
+            say.mark(&Mark::Facts(facts));
         }
         open.attempts += 1;
         open.in_flight = true;
@@ -293,7 +293,7 @@ impl Track {
                 if failed.message.as_deref().is_some_and(|text| text.contains("Failed after 3 attempts")) {
                     sends(&request, "1", 3, 3, TITLE_FAILED, say);
                 }
-                say.failure(failed.ended(&request, "1"), failed.raw.clone());
+                say.failure(failed.ended(&request, "1"), failed.raw.as_ref());
                 say.event(ModelFailed::new().request_id(request));
             }
             return;
@@ -307,7 +307,7 @@ impl Track {
                 self.begin(id, process, None, say);
             }
             let because = "the log holds only warnings and errors";
-            say.mark(Mark::Shows {
+            say.mark(&Mark::Shows {
                 source: Source::Foreground,
                 requests: Shown::Some,
                 attempts: Shown::Some,
@@ -321,7 +321,7 @@ impl Track {
         open.in_flight = false;
         let (request, attempt) = (open.id.clone(), open.attempt_id());
         let raw = failed.raw.clone();
-        say.failure(failed.ended(&request, &attempt), raw);
+        say.failure(failed.ended(&request, &attempt), raw.as_ref());
     }
 
     /// The program gave the request up.
@@ -334,14 +334,14 @@ impl Track {
         }
         say.event(end);
         let (turn, outcome) = (session.turn.clone(), TurnOutcome::Failed);
-        say.mark(Mark::TurnEnded { turn, outcome, reason: None, message: failed.message.clone() });
+        say.mark(&Mark::TurnEnded { turn, outcome, reason: None, message: failed.message.clone() });
     }
 
     /// The process ended in an orderly way: all of its lines are there.
     pub(super) fn process_over(&mut self, process: &str, say: &mut Say<'_>) {
         for (id, session) in self.sessions.iter_mut().filter(|(_, session)| session.process == process) {
             say.run = RunKey::new(AGENT, id.as_str());
-            say.mark(Mark::TurnComplete);
+            say.mark(&Mark::TurnComplete);
             session.process.clear();
         }
     }
@@ -352,7 +352,7 @@ impl Track {
         if session.open.as_ref().is_some_and(|open| !open.in_flight && open.attempts > 0) {
             self.gave_up(id, process, &Failed::default(), say);
         }
-        say.mark(Mark::TurnComplete);
+        say.mark(&Mark::TurnComplete);
     }
 }
 
@@ -361,7 +361,7 @@ impl Session {
     fn told_until(&self, heard: Option<DateTime<Utc>>, say: &mut Say<'_>) {
         if self.turn.is_some() && heard.is_some() {
             let now = std::mem::replace(&mut say.at, heard);
-            say.mark(Mark::ToldUntil);
+            say.mark(&Mark::ToldUntil);
             say.at = now;
         }
     }
@@ -394,7 +394,7 @@ impl Failed {
 }
 
 fn sends(request: &str, attempt: &str, min: u64, max: u64, basis: &str, say: &mut Say<'_>) {
-    say.mark(Mark::Sends {
+    say.mark(&Mark::Sends {
         request_id: request.to_owned(),
         attempt_id: Some(attempt.to_owned()),
         min,

@@ -100,9 +100,9 @@ impl Conversation {
                 "the log shows each attempt of the loop inside, and nothing of what lies around and below",
             ),
         };
-        say.mark(Mark::Shows { source: Source::Foreground, requests: Shown::All, attempts, because });
+        say.mark(&Mark::Shows { source: Source::Foreground, requests: Shown::All, attempts, because });
         let because = "the log has no full record of compaction and other side calls";
-        say.mark(Mark::Shows {
+        say.mark(&Mark::Shows {
             source: Source::Background,
             requests: Shown::None,
             attempts: Shown::None,
@@ -120,7 +120,7 @@ impl Conversation {
         // A newer program may go on with an older session; what it writes from then on holds.
         if self.profile == Profile::Pi && self.generation != Some(version) && self.generation != Some("1.0") {
             self.generation = Some(version);
-            say.mark(Mark::Facts(Facts { policy_version: Some(version.to_owned()), ..Facts::default() }));
+            say.mark(&Mark::Facts(Facts { policy_version: Some(version.to_owned()), ..Facts::default() }));
         }
     }
 
@@ -134,9 +134,9 @@ impl Conversation {
         self.requests = 0;
         self.before = stamp.and_then(|ms| DateTime::from_timestamp_millis(i64::try_from(ms).ok()?));
         say.turn.clone_from(&self.turn);
-        say.mark(Mark::TurnStarted { turn: self.turn.clone() });
+        say.mark(&Mark::TurnStarted { turn: self.turn.clone() });
         if let Some(anchor) = anchor {
-            say.mark(Mark::Anchor(anchor));
+            say.mark(&Mark::Anchor(anchor));
         }
     }
 
@@ -186,7 +186,7 @@ impl Conversation {
     fn attempt(&mut self, answer: &Answer, appended: Option<DateTime<Utc>>, say: &mut Say<'_>) {
         if answer.api.is_some() && answer.api != self.api {
             self.api.clone_from(&answer.api);
-            say.mark(Mark::Facts(Facts { api: answer.api.clone(), ..Facts::default() }));
+            say.mark(&Mark::Facts(Facts { api: answer.api.clone(), ..Facts::default() }));
         }
         if self.open.is_none() {
             self.requests += 1;
@@ -233,14 +233,14 @@ impl Conversation {
             attempt.sent = Some(Sent::Unknown);
         }
         let id = open.id.clone();
-        say.failure(attempt, answer.raw());
+        say.failure(attempt, answer.raw().as_ref());
         let ms = |from: Option<DateTime<Utc>>, to: Option<DateTime<Utc>>| {
             from.zip(to).and_then(|(from, to)| u64::try_from((to - from).num_milliseconds()).ok())
         };
         let waited = ms(self.before, answer.started_at);
         let took = ms(answer.started_at, appended);
         if answer.stop != Stop::Aborted && answer.excludes_hidden(self.profile, waited, took) {
-            say.mark(Mark::Sends {
+            say.mark(&Mark::Sends {
                 request_id: id,
                 attempt_id: Some(attempt_id),
                 min: 1,
@@ -259,7 +259,7 @@ impl Conversation {
         say.event(response);
         if !goes_on {
             let reason = Some(answer.reason.clone());
-            say.mark(Mark::TurnEnded {
+            say.mark(&Mark::TurnEnded {
                 turn: self.turn.clone(),
                 outcome: TurnOutcome::Succeeded,
                 reason,
@@ -306,7 +306,7 @@ impl Conversation {
         match &self.open {
             Some(open) if open.failed() && (open.phase == Phase::Planned || open.may_heal) => {
                 let outcome = TurnOutcome::Unknown;
-                say.mark(Mark::TurnEnded {
+                say.mark(&Mark::TurnEnded {
                     turn: self.turn.clone(),
                     outcome,
                     reason: None,
@@ -322,7 +322,7 @@ impl Conversation {
     pub(super) fn cancel(&mut self, reason: Option<String>, say: &mut Say<'_>) {
         if let Some(open) = &mut self.open {
             open.phase = Phase::Quiet;
-            say.mark(Mark::TurnEnded {
+            say.mark(&Mark::TurnEnded {
                 turn: self.turn.clone(),
                 outcome: TurnOutcome::Cancelled,
                 reason,
@@ -349,7 +349,7 @@ impl Conversation {
             say.turn.clone_from(&self.turn);
             say.event(ModelFailed::new().request_id(open.id.clone()));
             let message = open.message.clone();
-            say.mark(Mark::TurnEnded {
+            say.mark(&Mark::TurnEnded {
                 turn: self.turn.clone(),
                 outcome: TurnOutcome::Failed,
                 reason: None,
@@ -372,7 +372,7 @@ impl Conversation {
     fn fail_turn(&mut self, say: &mut Say<'_>) {
         let message = self.open.as_ref().and_then(|open| open.message.clone());
         self.close_failed(say);
-        say.mark(Mark::TurnEnded {
+        say.mark(&Mark::TurnEnded {
             turn: self.turn.clone(),
             outcome: TurnOutcome::Failed,
             reason: None,

@@ -87,7 +87,7 @@ impl Log {
     fn flush(&mut self, mut say: Say<'_>) {
         let because = "the program log shows failed attempts only";
         for source in [Source::Foreground, Source::Background] {
-            say.mark(Mark::Shows { source, requests: Shown::None, attempts: Shown::Some, because });
+            say.mark(&Mark::Shows { source, requests: Shown::None, attempts: Shown::Some, because });
         }
         for (place, failed) in self.kept.drain(..) {
             say.place = place;

@@ -75,7 +75,7 @@ impl Session {
             ..Facts::default()
         };
         let mut say = Say { run, place, at: record.time("timestamp"), turn: None, step: None, sink };
-        say.mark(Mark::Facts(facts));
+        say.mark(&Mark::Facts(facts));
     }
 
     fn message(&mut self, record: &Object<'_>, message: Option<&Object<'_>>, say: &mut Say<'_>) {
@@ -145,7 +145,7 @@ impl LineDecoder for Session {
         let mut say = Say { run, place, at, turn: None, step: None, sink };
         if at.zip(self.copied_before).is_some_and(|(at, fork)| at < fork) {
             if self.copied == 0 {
-                say.mark(Mark::BlindSpot(
+                say.mark(&Mark::BlindSpot(
                     "the entries copied from the session it was forked from are counted there".into(),
                 ));
             }

@@ -247,7 +247,7 @@ impl Asking {
         let elapsed = open.quiet_from.zip(say.at).map(|(from, to)| to - from);
         let known = !told.message.is_empty() && !told.may_hide_requests();
         if known && retries == 0 && elapsed.is_some_and(|elapsed| elapsed < SHORTEST_WAIT) {
-            say.mark(Mark::Sends {
+            say.mark(&Mark::Sends {
                 request_id: open.id,
                 attempt_id: None,
                 min: 0,
@@ -274,7 +274,7 @@ impl Asking {
                 self.ensure(say);
             } else {
                 let because = "the session file does not say whether another request was under way when the turn was stopped";
-                say.mark(Mark::Shows {
+                say.mark(&Mark::Shows {
                     source: Source::Foreground,
                     requests: Shown::Some,
                     attempts: Shown::None,
