@@ -142,6 +142,13 @@ pub struct Turn {
     pub end_origin: Option<Origin>,
 }
 
+impl Turn {
+    /// Returns the requests of the turn's own work, in order.
+    pub fn foreground(&self) -> impl DoubleEndedIterator<Item = &LogicalRequest> {
+        self.requests.iter().filter(|r| r.source == Source::Foreground)
+    }
+}
+
 /// One model answer that was asked for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogicalRequest {
@@ -306,6 +313,12 @@ impl Attempt {
 }
 
 impl LogicalRequest {
+    /// Returns how many requests were surely sent for it that are not among its attempts.
+    pub fn unrecorded(&self) -> u64 {
+        let shown = self.attempts.iter().map(|a| a.sends).fold(Bound::ZERO, Bound::plus);
+        self.upstream.bound.min.saturating_sub(shown.min)
+    }
+
     /// Returns from when to when an open request said that it would wait; `None` where something followed, or nothing was
     /// planned.
     pub fn planned_wait(&self) -> Option<(DateTime<Utc>, DateTime<Utc>)> {

@@ -308,6 +308,7 @@ const SAID_LATE: &[(&str, &str)] = &[
     ("claude-code/fork-after-retries", "that what stands above is a copy of another session"),
     ("codex/ws-503-fallback-ok", "that the agent turned to a transport below which more is hidden"),
     ("rivumi/cancel-in-backoff", "that it was cancelled, when one more request may have been sent"),
+    ("rules/RS504/fires", "that a request was answered after its run was cancelled"),
     ("rules/RS607/near", "a better reason for a failure"),
 ];
 

@@ -339,8 +339,7 @@ pub(super) fn counts_of_request(request: &RequestView, settled: bool) -> Counts 
         .map(|a| a.sends.min)
         .sum::<u64>();
     let failed = match request.end {
-        // A hedge that lost did not fail.
-        Some(RequestEnd::Answered) => upstream.minus(1 + request.hedges()),
+        Some(RequestEnd::Answered) => upstream.minus(1 + request.beside_the_answer()),
         Some(RequestEnd::GivenUp) => upstream,
         _ => Bound::range(failed_seen, upstream.max),
     };

@@ -19,7 +19,7 @@ use crate::count::{Count, Counts, Evidence};
 use crate::engine::{AsOf, SourceState};
 use crate::infer::Inference;
 use crate::line::{MAY_GO_ON, quiet_since};
-use crate::run::{Run, RunOutcome, Time, Turn};
+use crate::run::{LogicalRequest, RequestOutcome, Run, RunOutcome, Time, Turn};
 use crate::view::{TurnView, ViewOfRun, merge_facts};
 
 use counts::{counts_of, opened};
@@ -112,6 +112,14 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
                 "the last records of one log may be missing: its writer ends without flushing".into(),
             );
         }
+    }
+    let unrecorded: u64 = turns.iter().flat_map(Turn::foreground).map(LogicalRequest::unrecorded).sum();
+    if unrecorded > 0 {
+        let which = match unrecorded {
+            1 => "1 of the requests sent has no record of its own".to_owned(),
+            n => format!("{n} of the requests sent have no record of their own"),
+        };
+        blind_spots.insert(format!("{which}: waits and times are at least what is shown"));
     }
     if left_out > 0 {
         blind_spots.insert(format!(
@@ -229,7 +237,11 @@ fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_
         Some(TurnOutcome::Cancelled) => RunOutcome::Cancelled,
         Some(TurnOutcome::Unknown) => RunOutcome::Unknown,
         None if is_last => liveness(parts, quiet_since(ended_at, &requests), as_of),
-        None => RunOutcome::Interrupted,
+        // The log goes on: what it says of the last request is what it says of the turn.
+        None => match requests.iter().rfind(|r| r.source == Source::Foreground).map(|r| r.outcome) {
+            Some(RequestOutcome::FailedNoRetry | RequestOutcome::FailedAfterRetry) => RunOutcome::Failed,
+            _ => RunOutcome::Unknown,
+        },
     };
     let time = time_of(&requests, started_at, ended_at);
     let cause = (outcome == RunOutcome::Failed).then(|| cause_of(&requests, any_end)).flatten();

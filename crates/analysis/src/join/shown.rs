@@ -164,7 +164,10 @@ fn may_be_one(a: &Failure, b: &Failure) -> bool {
 
 fn outcome_of(request: &RequestView, attempts: &[Attempt]) -> RequestOutcome {
     let sends = attempts.iter().map(|a| a.sends).chain(request.extra).fold(Bound::ZERO, Bound::plus);
-    let repeated = sends.min > 1 || attempts.len() > 1;
+    let hedges = attempts.iter().filter(|a| a.kind == AttemptKind::Hedge).count();
+    // A hedge repeats nothing, unless it answered for an attempt that failed.
+    let is_rescued = hedges > 0 && attempts.iter().any(|a| a.outcome == Some(AttemptOutcome::Failed));
+    let repeated = sends.minus(hedges as u64).min > 1 || attempts.len() - hedges > 1 || is_rescued;
     let fell_back = attempts.iter().any(|a| a.kind == AttemptKind::Fallback);
     let sure = request.visibility.attempts == Shown::All && sends.is_exact();
     match request.end {

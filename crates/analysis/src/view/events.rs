@@ -17,7 +17,7 @@ use crate::run::Told;
 
 use super::candidate::differs;
 use super::memo::Memo;
-use super::request::{Pending, RequestEnd, RequestView, add_missing, close, ends_before};
+use super::request::{Pending, RequestEnd, RequestView, close, ends_before};
 use super::{End, ViewOfRun};
 
 /// What a body says of a failure: the bodies of failures name most of it alike, and some say more.
@@ -82,6 +82,10 @@ impl ViewOfRun {
                 usage: None,
                 requested_model: None,
                 stop_reason: None,
+                told_attempts: None,
+                own_records: 0,
+                retry_number: None,
+                maybe_missing: 0,
                 extra: None,
                 basis: None,
                 sent_by: None,
@@ -149,22 +153,22 @@ impl ViewOfRun {
             self.turns[turn].anchors.insert(id.clone());
         }
         let request = self.request_of(turn, origin, event, body.request_id.as_ref(), memo);
-        request.explicit = true;
         let known = body
             .attempt_id
             .as_ref()
             .and_then(|id| request.attempts.iter().position(|a| a.id.as_ref() == Some(id)));
         let index = known.unwrap_or_else(|| {
-            let before = request.attempts.last().map(|a| a.candidate.clone());
-            request.next_kind = body.kind.or(request.next_kind.take());
-            let kind_is_told = request.next_kind.is_some();
-            request.push(origin, Evidence::Observed, event.ts);
-            let index = request.attempts.len() - 1;
+            let kind_is_told = body.kind.is_some() || request.next_kind.is_some();
+            let already = request.attempts.len();
+            let index = request.own(origin, body.attempt, body.kind, event.ts);
+            let is_new = index >= already;
+            let before = index.checked_sub(1).map(|before| request.attempts[before].candidate.clone());
             let attempt = &mut request.attempts[index];
             if let Some(candidate) = &body.candidate {
                 attempt.candidate = memo.merged(&attempt.candidate, candidate);
             }
-            attempt.started_at = body.started_at.or(event.ts);
+            let told_start = if is_new { event.ts } else { attempt.started_at };
+            attempt.started_at = body.started_at.or(told_start);
             if !kind_is_told && before.is_some_and(|before| differs(&before, &attempt.candidate)) {
                 attempt.kind = AttemptKind::Fallback;
             }
@@ -235,10 +239,13 @@ impl ViewOfRun {
             request.candidate = now;
         }
         let asked = request.candidate.clone();
-        let attempt = if request.explicit && !request.attempts.is_empty() {
+        let goes_on_waiting = request.goes_on_waiting(body.attempt, body.layer, event.ts);
+        let attempt = if goes_on_waiting || request.explicit && !request.attempts.is_empty() {
             request.pending = None;
             let last = request.attempts.len() - 1;
             &mut request.attempts[last]
+        } else if request.end == Some(RequestEnd::Answered) && !request.attempts.is_empty() {
+            request.before_the_answer(origin, event.ts)
         } else {
             request.current(origin, event.ts)
         };
@@ -252,7 +259,13 @@ impl ViewOfRun {
             attempt.reached = reached(&failure);
             attempt.failure = Some(failure);
         }
-        attempt.delay_ms = body.delay_ms.or(attempt.delay_ms);
+        let delay_ms = body.delay_ms.map(|delay| match (goes_on_waiting, attempt.ended_at, event.ts) {
+            (true, Some(from), Some(now)) => {
+                delay + u64::try_from((now - from).num_milliseconds()).unwrap_or(0)
+            }
+            _ => delay,
+        });
+        attempt.delay_ms = delay_ms.or(attempt.delay_ms);
         attempt.waited_ms = body.waited_ms.or(attempt.waited_ms);
         attempt.delay_source = body.delay_source.or(attempt.delay_source);
         attempt.max_attempts = body.max_attempts.or(attempt.max_attempts);
@@ -263,6 +276,7 @@ impl ViewOfRun {
             attempt.changed.clone_from(changed);
         }
         request.pending = Some(Pending { at: event.ts, delay_ms: body.delay_ms });
+        request.tell_number(body.attempt);
     }
 
     pub(super) fn fallback(
@@ -348,9 +362,7 @@ impl ViewOfRun {
             attempt.evidence = Evidence::Observed;
             attempt.ended_at = event.ts;
         }
-        if let (Some(told), false) = (body.attempts, request.explicit) {
-            add_missing(request, told);
-        }
+        request.tell_attempts(body.attempts);
         request.usage = body.usage.clone().map(Box::new).or(request.usage.take());
         request.requested_model = body.requested_model.clone().or(request.requested_model.take());
         request.stop_reason = body.stop_reason.clone().or(request.stop_reason.take());
@@ -405,9 +417,7 @@ impl ViewOfRun {
                 attempt.failure = Some(failure);
             }
         }
-        if let (Some(told), false) = (body.attempts, request.explicit) {
-            add_missing(request, told);
-        }
+        request.tell_attempts(body.attempts);
         request.end = Some(if body.decision == Some(retryscope_events::Decision::Cancelled) {
             RequestEnd::Cancelled
         } else {

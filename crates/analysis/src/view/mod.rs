@@ -30,6 +30,9 @@ pub(crate) use request::{RequestEnd, RequestView};
 /// Entries of a ledger that are kept.
 const LEDGER_LIMIT: usize = 10_000;
 
+/// Requests of earlier turns that are looked through for the one that a late record speaks of.
+const LATE_REQUESTS: usize = 256;
+
 /// What one source says of one run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a statement of its own that a source makes")]
@@ -128,6 +131,18 @@ pub(crate) struct End {
     pub(crate) origin: Origin,
 }
 
+/// Returns the request that a record speaks of beside its own.
+fn request_id_of(body: &Body) -> Option<&str> {
+    match body {
+        Body::ModelAttempt(body) => body.request_id.as_deref(),
+        Body::ModelRetry(body) => body.request_id.as_deref(),
+        Body::ModelFallback(body) => body.request_id.as_deref(),
+        Body::ModelResponse(body) => body.request_id.as_deref(),
+        Body::ModelFailed(body) => body.request_id.as_deref(),
+        _ => None,
+    }
+}
+
 impl TurnView {
     fn touch(&mut self, at: Option<DateTime<Utc>>) {
         if let Some(at) = at {
@@ -173,7 +188,7 @@ impl ViewOfRun {
         self.note_envelope(event);
         let turn = match &event.turn {
             Some(key) => self.turn_of_key(key),
-            None => self.open_turn(),
+            None => self.turn_of(event),
         };
         self.turns[turn].touch(event.ts);
         self.note_ledger(origin, event);
@@ -372,6 +387,36 @@ impl ViewOfRun {
         let index = self.turns.len() - 1;
         self.turns[index].key = Some(key.to_owned());
         index
+    }
+
+    /// Returns the turn of an event that names none: that of the request it speaks of, the one that just ended if it says so
+    /// again, else the open one.
+    fn turn_of(&mut self, event: &Event) -> usize {
+        let is_over = self.turns.last().is_some_and(|turn| turn.end.is_some());
+        match &event.body {
+            // A new request is asked in the open turn, whatever its number.
+            Body::ModelRequest(_) => self.open_turn(),
+            Body::RunFinished(_) | Body::RunCancelled(_) if is_over => self.turns.len() - 1,
+            body => match request_id_of(body) {
+                Some(id) => self.turn_of_request(id).unwrap_or_else(|| self.open_turn()),
+                None => self.open_turn(),
+            },
+        }
+    }
+
+    /// Returns the last turn that holds a request of this id. Records come late where several writers speak of one run.
+    fn turn_of_request(&mut self, id: &str) -> Option<usize> {
+        let last = self.turns.len().checked_sub(1)?;
+        if self.request_ids.find(last, &self.turns[last].requests, id).is_some() {
+            return Some(last);
+        }
+        let mut looked_at = 0;
+        let before = self.turns[..last].iter().enumerate().rev();
+        let near = before.take_while(|(_, turn)| {
+            looked_at += turn.requests.len();
+            looked_at <= LATE_REQUESTS
+        });
+        near.into_iter().find(|(_, turn)| turn.requests.iter().any(|r| r.id == id)).map(|(index, _)| index)
     }
 
     /// Returns the turn that is open, or opens one.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use retryscope_events::{AttemptKind, AttemptOutcome, Candidate, Source, Usage};
+use retryscope_events::{AttemptKind, AttemptOutcome, Candidate, Layer, Source, Usage};
 use retryscope_record::{Origin, Shown, TurnOutcome};
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +40,18 @@ pub(crate) struct RequestView {
     pub(crate) requested_model: Option<String>,
     #[serde(default)]
     pub(crate) stop_reason: Option<String>,
+    /// Attempts that its end says there were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) told_attempts: Option<u64>,
+    /// Of the attempts, those that have a record of their own or stand before one; others follow from other records.
+    #[serde(default)]
+    pub(super) own_records: usize,
+    /// The number of the failed attempt that the last retry told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) retry_number: Option<u64>,
+    /// Attempts without any record that numbers speak of.
+    #[serde(default)]
+    pub(super) maybe_missing: u64,
     /// Sends beyond the visible attempts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) extra: Option<Bound>,
@@ -116,6 +128,12 @@ impl RequestView {
         self.attempts.iter().filter(|a| a.kind == AttemptKind::Hedge).count() as u64
     }
 
+    /// Attempts that lost to another one that was sent beside them: they did not fail.
+    pub(crate) fn beside_the_answer(&self) -> u64 {
+        let lost = |a: &&Attempt| !matches!(a.outcome, Some(AttemptOutcome::Ok | AttemptOutcome::Failed));
+        if self.hedges() == 0 { 0 } else { self.attempts.iter().filter(lost).count() as u64 }
+    }
+
     pub(super) fn last(&mut self) -> Option<&mut Attempt> {
         self.attempts.last_mut()
     }
@@ -190,8 +208,83 @@ impl RequestView {
             usage: None,
             told: Told { kind: kind_is_told, ..Told::default() },
         });
+        self.note_missing();
         let last = self.attempts.len() - 1;
         &mut self.attempts[last]
+    }
+
+    /// Returns where the attempt stands that a record of its own speaks of, which is the `number`th if that is told: one that
+    /// other records proved before, else a new one.
+    pub(super) fn own(
+        &mut self,
+        origin: Origin,
+        number: Option<u64>,
+        kind: Option<AttemptKind>,
+        now: Option<DateTime<Utc>>,
+    ) -> usize {
+        self.explicit = true;
+        let first = self.own_records;
+        let numbered = number.and_then(|n| usize::try_from(n).ok()?.checked_sub(1));
+        let index = numbered.filter(|index| *index >= first).unwrap_or(first);
+        // Without a number it is one of those only if it comes late.
+        let may_be_one = numbered == Some(index) || self.end.is_some();
+        let is_proven = may_be_one
+            && index < self.attempts.len()
+            && kind.is_none_or(|kind| kind == self.attempts[index].kind);
+        if is_proven {
+            self.own_records = index + 1;
+            let attempt = &mut self.attempts[index];
+            attempt.evidence = Evidence::Observed;
+            attempt.origin = origin;
+            attempt.told.kind |= kind.is_some();
+            self.note_missing();
+            return index;
+        }
+        self.next_kind = kind.or(self.next_kind.take());
+        self.push(origin, Evidence::Observed, now);
+        self.own_records = self.attempts.len();
+        self.attempts.len() - 1
+    }
+
+    /// Takes note of how many attempts there were.
+    pub(super) fn tell_attempts(&mut self, told: Option<u64>) {
+        self.told_attempts = told.or(self.told_attempts);
+        self.note_missing();
+    }
+
+    /// Takes note of the number that a retry gives the attempt that failed. A larger one than there are attempts of its
+    /// candidate in the log says that some are missing; a writer may also count otherwise.
+    pub(super) fn tell_number(&mut self, number: Option<u64>) {
+        self.retry_number = number;
+        let missing = number.unwrap_or(0).saturating_sub(self.of_current_candidate() as u64);
+        self.maybe_missing = self.maybe_missing.max(missing);
+        self.note_missing();
+    }
+
+    /// Returns whether a retry says again, within a planned wait, that the same attempt failed: it is the same wait.
+    pub(super) fn goes_on_waiting(
+        &self,
+        number: Option<u64>,
+        layer: Option<Layer>,
+        now: Option<DateTime<Utc>>,
+    ) -> bool {
+        let Some(Pending { at: Some(at), delay_ms: Some(delay) }) = self.pending else { return false };
+        let is_same = |a: &Attempt| a.outcome == Some(AttemptOutcome::Failed) && a.layer == layer;
+        number.is_some()
+            && number == self.retry_number
+            && self.next_kind.is_none()
+            && self.attempts.last().is_some_and(is_same)
+            && cut_short(at, delay, now).is_some()
+    }
+
+    /// A total proves attempts beyond those that records show; where attempts have records of their own, those count.
+    fn note_missing(&mut self) {
+        if let Some(told) = self.told_attempts {
+            let seen = self.attempts.len() as u64;
+            self.extra = (told > seen && !self.explicit).then(|| Bound::exact(told - seen));
+        } else if self.maybe_missing > 0 {
+            self.extra = (!self.explicit).then(|| Bound::range(0, Some(self.maybe_missing)));
+        }
     }
 
     /// Returns the attempt that a failure or an answer speaks of, when attempts are not records of their own: the one in
@@ -203,6 +296,16 @@ impl RequestView {
             return &mut self.attempts[last];
         }
         self.push(origin, Evidence::Derived, now)
+    }
+
+    /// Adds an attempt that a record speaks of after the answer was told: it stands before the one that was answered.
+    pub(super) fn before_the_answer(&mut self, origin: Origin, now: Option<DateTime<Utc>>) -> &mut Attempt {
+        self.push(origin, Evidence::Derived, now);
+        let last = self.attempts.len() - 1;
+        self.attempts.swap(last - 1, last);
+        let kind = self.attempts[last - 1].kind;
+        self.attempts[last - 1].kind = std::mem::replace(&mut self.attempts[last].kind, kind);
+        &mut self.attempts[last - 1]
     }
 }
 
@@ -225,18 +328,11 @@ pub(super) fn close(
         }
         // The wait was over: the next request was in flight when the turn ended. Without times nothing is known of it.
         Some(_) if !request.explicit && outcome != TurnOutcome::Unknown => match at {
-            Some(_) => {
-                request.push(origin, Evidence::Derived, at).outcome = Some(AttemptOutcome::Cancelled);
-            }
+            Some(_) => request.push(origin, Evidence::Derived, at).outcome = outcome_in(outcome),
             None => request.extra = Some(Bound::range(0, Some(1))),
         },
         None if request.attempts.is_empty() && !request.explicit => {
-            let attempt = request.push(origin, Evidence::Derived, at);
-            attempt.outcome = match outcome {
-                TurnOutcome::Succeeded => Some(AttemptOutcome::Ok),
-                TurnOutcome::Cancelled => Some(AttemptOutcome::Cancelled),
-                TurnOutcome::Failed | TurnOutcome::Unknown => None,
-            };
+            request.push(origin, Evidence::Derived, at).outcome = outcome_in(outcome);
         }
         _ => {}
     }
@@ -249,6 +345,15 @@ pub(super) fn close(
         }
         TurnOutcome::Unknown => None,
     };
+}
+
+/// Returns how an attempt ended that was in flight when its turn ended; `None` where that does not tell.
+fn outcome_in(turn: TurnOutcome) -> Option<AttemptOutcome> {
+    match turn {
+        TurnOutcome::Succeeded => Some(AttemptOutcome::Ok),
+        TurnOutcome::Cancelled => Some(AttemptOutcome::Cancelled),
+        TurnOutcome::Failed | TurnOutcome::Unknown => None,
+    }
 }
 
 /// Returns how long a planned wait can have been at most, if something was sent or answered before its end.
@@ -268,13 +373,5 @@ pub(super) fn ends_before(pending: &Pending, end: Option<DateTime<Utc>>, slack_m
             after(at, delay.saturating_add_signed(slack_ms)).is_none_or(|until| end < until)
         }
         _ => false,
-    }
-}
-
-/// Adds attempts that a total (`attempts: n`) proves beyond those that records show.
-pub(super) fn add_missing(request: &mut RequestView, told: u64) {
-    let seen = request.attempts.len() as u64;
-    if told > seen {
-        request.extra = Some(Bound::exact(told - seen));
     }
 }
