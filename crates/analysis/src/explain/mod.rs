@@ -11,6 +11,7 @@ pub(crate) use remedy::remedies;
 use retryscope_events::{AttemptKind, Layer, Source};
 pub(crate) use story::describe;
 
+use crate::count::Bound;
 use crate::rules::{self, Finding, Verdict};
 use crate::run::{Run, RunOutcome, Turn};
 use crate::words;
@@ -107,10 +108,15 @@ fn requests(turn: &Turn) -> String {
         if let Some(basis) = &counts.upstream_requests.basis {
             text.push_str(&format!(" ({basis})"));
         }
-        if counts.retries.bound.min > 0 || counts.fallbacks.bound.min > 0 {
+        let hedges = turn.foreground().flat_map(|r| &r.attempts).filter(|a| a.kind == AttemptKind::Hedge);
+        let hedges = Bound::exact(hedges.count() as u64);
+        if counts.retries.bound.min > 0 || counts.fallbacks.bound.min > 0 || hedges.min > 0 {
             let mut parts = vec![words::counted(counts.retries.bound, "retry", "retries")];
             if counts.fallbacks.bound.min > 0 {
                 parts.push(words::counted(counts.fallbacks.bound, "fallback", "fallbacks"));
+            }
+            if hedges.min > 0 {
+                parts.push(words::counted(hedges, "hedge", "hedges"));
             }
             text.push_str(&format!(": {}", words::list(&parts)));
         }
@@ -183,8 +189,13 @@ fn owner(run: &Run, turn: &Turn) -> Option<String> {
             format!("{layer} layer {n}{most}")
         })
         .collect();
+    let named: u64 = layers.iter().map(|(_, n, _)| n).sum();
+    let unnamed = match turn.counts.retries.bound.min.saturating_sub(named) {
+        0 => String::new(),
+        n => format!("; of {n} more no layer is recorded"),
+    };
     let multiply = if layers.len() > 1 { " (they multiply)" } else { "" };
-    Some(format!("{}: {}{multiply}", words::agent(&run.key.agent), words.join("; ")))
+    Some(format!("{}: {}{multiply}", words::agent(&run.key.agent), words.join("; ") + &unnamed))
 }
 
 /// Returns whether a turn ended as its person wanted.

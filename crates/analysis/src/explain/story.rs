@@ -1,7 +1,7 @@
 //! The first sentences: who failed, how often, with what, how long it waited, why that ended the run.
 
 use chrono::{DateTime, Utc};
-use retryscope_events::{AttemptKind, AttemptOutcome, Candidate, DelaySource, Source};
+use retryscope_events::{AttemptKind, AttemptOutcome, Candidate, DelaySource};
 
 use retryscope_taxonomy::{Class, Reason};
 
@@ -47,7 +47,7 @@ struct Story<'a> {
 
 impl Story<'_> {
     fn foreground(&self) -> impl DoubleEndedIterator<Item = &LogicalRequest> {
-        self.turn.requests.iter().filter(|r| r.source == Source::Foreground)
+        self.turn.foreground()
     }
 
     fn failed(&self) -> String {
@@ -118,19 +118,20 @@ impl Story<'_> {
     fn why_it_ended(&self, request: &LogicalRequest) -> String {
         let agent = words::capital(&self.agent);
         let retries = request.retries.bound;
-        let waited: u64 = request.attempts.iter().filter_map(|a| a.waited_ms.or(a.delay_ms)).sum();
+        let least = if request.unrecorded() == 0 { "" } else { "at least " };
+        let waited = waited_between(request);
         let took = span_of(request);
-        let after = took.map(|ms| format!(" after {}", words::span(ms))).unwrap_or_default();
+        let after = took.map(|ms| format!(" after {least}{}", words::span(ms))).unwrap_or_default();
         let deadline = self
             .turn
             .terminal_reason
             .as_deref()
             .is_some_and(|r| r.contains("wall_time") || r.contains("deadline"));
         if deadline {
-            return format!(
-                "The run's own time limit ended it{after}, {} of that spent waiting.",
-                words::span(waited)
-            );
+            let time = self.turn.time;
+            let after = time.wall_ms.map(|ms| format!(" after {}", words::span(ms))).unwrap_or_default();
+            let waited = time.waiting_ms.map(|ms| format!(", {} of that spent waiting", words::span(ms)));
+            return format!("The run's own time limit ended it{after}{}.", waited.unwrap_or_default());
         }
         if !request.upstream.is_visible() || retries == Bound::at_least(0) {
             return format!(
@@ -150,7 +151,10 @@ impl Story<'_> {
                 n => format!("moved to another candidate {n} times"),
             });
         }
-        let waits = if waited > 0 { format!(" ({} of waiting)", words::span(waited)) } else { String::new() };
+        let waits = match waited {
+            0 => String::new(),
+            ms => format!(" ({least}{} of waiting)", words::span(ms)),
+        };
         format!("{agent} {}{waits} and gave up{after}; no answer was produced.", words::list(&did))
     }
 
@@ -158,10 +162,12 @@ impl Story<'_> {
     fn what_it_means(&self, cause: &Cause, request: &LogicalRequest) -> Option<String> {
         let failure = &cause.failure;
         let repeats = request.retries.bound.min;
-        let wasted = match repeats {
+        let after = retries_after(request, failure);
+        let which = if after == repeats { "" } else { " after it" };
+        let wasted = match after {
             0 => String::new(),
-            1 => "; the retry was wasted".to_owned(),
-            n => format!("; the {n} retries were wasted"),
+            1 => format!("; the retry{which} was wasted"),
+            n => format!("; the {n} retries{which} were wasted"),
         };
         let asked = failure.retry_after_ms.map(words::span);
         Some(match failure.class.as_str() {
@@ -212,12 +218,20 @@ impl Story<'_> {
             .filter(|r| matches!(r.outcome, RequestOutcome::FailedAfterRetry | RequestOutcome::FailedNoRetry))
             .collect();
         let mut text = match recovered.as_slice() {
+            [] if self.turn.counts.retries.bound.min > 0 && lost.is_empty() => self.succeeded_after_retries(),
             [] if !self.turn.counts.upstream_requests.is_visible() => {
                 "It succeeded; whether requests were sent more than once is not visible in this log."
                     .to_owned()
             }
             [] if lost.is_empty() && !self.turn.counts.upstream_requests.bound.is_exact() => {
                 "It succeeded; no repeat is recorded, but this log cannot show all of them.".to_owned()
+            }
+            [] if lost.is_empty() && self.has_hedge() => {
+                "It succeeded; no retry was needed, and what was sent beside an attempt was a hedge."
+                    .to_owned()
+            }
+            [] if lost.is_empty() && self.turn.background_counts.retries.bound.min > 0 => {
+                "It succeeded; only side calls were sent more than once.".to_owned()
             }
             [] if lost.is_empty() => "It succeeded; nothing was sent twice.".to_owned(),
             [] => "It succeeded.".to_owned(),
@@ -248,6 +262,22 @@ impl Story<'_> {
             ));
         }
         text
+    }
+
+    /// Retries are known, but not which of them was answered.
+    fn succeeded_after_retries(&self) -> String {
+        let failures = self.foreground().flat_map(|r| &r.attempts).filter_map(|a| a.failure.as_ref());
+        let failures: Vec<String> = failures.map(describe).collect();
+        let after = match failures.as_slice() {
+            [] => String::new(),
+            all => format!(", after {}", words::list(&fold(all))),
+        };
+        let retries = self.turn.counts.retries.bound;
+        format!("It succeeded with {}{after}; no work lost.", words::counted(retries, "retry", "retries"))
+    }
+
+    fn has_hedge(&self) -> bool {
+        self.foreground().flat_map(|r| &r.attempts).any(|a| a.kind == AttemptKind::Hedge)
     }
 
     fn stopped(&self, beginning: &str) -> String {
@@ -326,8 +356,10 @@ fn told_recovered(request: &LogicalRequest) -> String {
         n => format!(" {n} of the repeats are in no error record of this agent."),
     };
     if request.outcome == RequestOutcome::OkAfterFallback {
-        let to = request.attempts.last().map(|a| name(&a.candidate, true)).unwrap_or_default();
-        let from = request.attempts.first().map(|a| name(&a.candidate, true)).unwrap_or_default();
+        let (Some(first), Some(last)) = (request.attempts.first(), request.attempts.last()) else {
+            return "Recovered with another candidate; no work lost.".to_owned();
+        };
+        let (to, from) = told_apart(&last.candidate, &first.candidate);
         return format!("Recovered: {to} answered{took} instead of {from}, {after}; no work lost.{silent}");
     }
     let attempt = request.upstream.bound;
@@ -421,6 +453,19 @@ fn repeated(retries: Bound) -> String {
     }
 }
 
+/// Waits that an attempt followed, in ms.
+fn waited_between(request: &LogicalRequest) -> u64 {
+    let followed = request.attempts.len().saturating_sub(1);
+    request.attempts.iter().take(followed).filter_map(|a| a.waited_ms.or(a.delay_ms)).sum()
+}
+
+/// Returns how many retries followed a failure of this kind.
+fn retries_after(request: &LogicalRequest, failure: &Failure) -> u64 {
+    let is_alike = |attempt: &Attempt| attempt.failure.as_ref().is_some_and(|f| f.class == failure.class);
+    let pairs = request.attempts.windows(2);
+    pairs.filter(|pair| pair[1].kind == AttemptKind::Retry && is_alike(&pair[0])).count() as u64
+}
+
 /// From the first attempt to the last sign of the request.
 fn span_of(request: &LogicalRequest) -> Option<u64> {
     let first = request.attempts.iter().filter_map(|a| a.started_at.or(a.ended_at)).min()?;
@@ -456,6 +501,25 @@ fn name(candidate: &Candidate, with_model: bool) -> String {
         (Some(provider), ..) => provider.clone(),
         (None, Some(model), false) => format!("the provider of {model}"),
         _ => "the provider".to_owned(),
+    }
+}
+
+/// Names two candidates so that they are not called the same, as far as the log tells them apart.
+fn told_apart(a: &Candidate, b: &Candidate) -> (String, String) {
+    let (name_a, name_b) = (name(a, true), name(b, true));
+    if name_a != name_b {
+        return (name_a, name_b);
+    }
+    let parts = [
+        ("over", &a.transport, &b.transport),
+        ("with account", &a.account, &b.account),
+        ("in", &a.region, &b.region),
+        ("through", &a.endpoint, &b.endpoint),
+    ];
+    let differing = parts.iter().find(|(_, a, b)| a != b);
+    match differing.and_then(|(word, a, b)| Some((word, a.as_deref()?, b.as_deref()?))) {
+        Some((word, of_a, of_b)) => (format!("{name_a} {word} {of_a}"), format!("{word} {of_b}")),
+        None => (name_a, "another candidate of that name".to_owned()),
     }
 }
 
