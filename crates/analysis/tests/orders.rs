@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use retryscope_analysis::{AsOf, Bound, Engine, RequestOutcome, Run, RunOutcome};
+use retryscope_events::AttemptOutcome;
 use retryscope_events::read::parse_line;
 use retryscope_record::{Item, Origin, Place, SourceId, View};
 
@@ -13,12 +14,13 @@ fn run_of(records: &[(u32, &str, &str)]) -> Run {
     for (n, (second, kind, members)) in records.iter().enumerate() {
         let line =
             format!(r#"{{"type":"{kind}","ts":"{START}{second:02}Z","run_id":"r","agent":"demo"{members}}}"#);
-        for event in parse_line(line.as_bytes()).unwrap() {
+        for event in parse_line(line.as_bytes()).expect("a line of this schema") {
             let origin = Origin { source: SourceId(1), place: Place::Line(n as u64 + 1) };
             engine.apply(View::EVENTS, origin, Item::Event(&event, None));
         }
     }
-    let now: DateTime<Utc> = format!("{START}59Z").parse::<DateTime<Utc>>().unwrap() + TimeDelta::hours(1);
+    let now: DateTime<Utc> =
+        format!("{START}59Z").parse::<DateTime<Utc>>().expect("a time") + TimeDelta::hours(1);
     let sources = std::collections::BTreeMap::default();
     engine.runs(&AsOf { now, sources: &sources }).remove(0)
 }
@@ -195,7 +197,7 @@ fn what_was_in_flight_at_the_end_is_not_said_to_be_cancelled() {
         let end = format!(r#","outcome":"{outcome}""#);
         let run = run_of(&[REQUEST, retry, (10, "run.finished", &end)]);
         let last = run.turns[0].requests[0].attempts.last().unwrap();
-        assert_eq!(last.outcome.map(|outcome| outcome.as_str()), told, "{outcome}");
+        assert_eq!(last.outcome.map(AttemptOutcome::as_str), told, "{outcome}");
         assert_eq!(counts(&run)[1], Bound::exact(2), "{outcome}");
     }
 }
