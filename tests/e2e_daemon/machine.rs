@@ -83,6 +83,24 @@ fn files_and_folders_that_cannot_be_read_for_a_while() {
     daemon.counts_and_stays(18);
 }
 
+/// A log of our own schema that is read again only where it was left, whatever happened at the start.
+#[test]
+fn a_log_that_cannot_be_read_at_the_start_goes_on_later() {
+    let place = Place::new();
+    place.append("events.jsonl", &many("a", 0..5));
+    let before = without_rights(&place);
+    let start = || Daemon::start_through(&before, &place.folder.path().join("logs"), &place.state(), &[]);
+    let daemon = start();
+    daemon.counts(5);
+    daemon.stop();
+    mode(&place.log("events.jsonl"), 0);
+    let daemon = start();
+    daemon.counts(5);
+    mode(&place.log("events.jsonl"), 0o644);
+    place.append("events.jsonl", &many("a", 5..6));
+    daemon.counts_and_stays(6);
+}
+
 /// Only the state directory can be written.
 #[test]
 fn a_root_file_system_that_is_read_only() {

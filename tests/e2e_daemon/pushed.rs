@@ -31,6 +31,23 @@ fn events_are_kept_before_they_are_acknowledged() {
     place.start().counts_and_stays(9);
 }
 
+/// The rest of a line that a crash cut is no part of what comes next, and what stands first does not decide about the rest.
+#[test]
+fn what_was_pushed_before_does_not_spoil_what_comes() {
+    let place = Place::new();
+    let daemon = place.start();
+    let foreign = "{\"type\":\"my.thing\",\"run_id\":\"x\",\"text\":\"not one of ours\"}\n".repeat(300);
+    assert_eq!(daemon.post("/v1/events", "", foreign.as_bytes()).status, 200);
+    assert_eq!(daemon.post("/v1/events", "", many("a", 0..5).as_bytes()).status, 200);
+    daemon.counts(5);
+    daemon.stop();
+    let kept = fs::read_dir(place.state().join("received")).unwrap().next().unwrap().unwrap().path();
+    super::support::append(&kept, &many("a", 5..6).chars().take(40).collect::<String>());
+    let daemon = place.start();
+    assert_eq!(daemon.post("/v1/events", "", many("a", 6..9).as_bytes()).status, 200);
+    daemon.counts_and_stays(8);
+}
+
 #[test]
 fn events_with_an_id_count_once_however_often_they_are_sent() {
     let place = Place::new();

@@ -1,8 +1,10 @@
 //! After a stop, a crash or a move the totals go on: nothing lost, nothing twice.
 
 use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use super::support::{Place, answered, many};
+use super::support::{Daemon, Place, answered, many, until};
 
 #[test]
 fn a_stop_in_order_saves_and_goes_on() {
@@ -114,27 +116,130 @@ fn repeats_by_event_id_are_known_after_a_restart() {
     assert!((daemon.sum_of("retryscope_duplicates_total", "") - 1.0).abs() < 0.1);
 }
 
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
+}
+
+/// What is counted, and how often it was put right.
+fn counted(daemon: &Daemon) -> [f64; 6] {
+    let names = [
+        "retryscope_logical_requests_total",
+        "retryscope_upstream_requests_total",
+        "retryscope_retries_total",
+        "retryscope_attempt_failures_total",
+        "retryscope_run_outcomes_total",
+        "retryscope_revisions_total",
+    ];
+    names.map(|name| daemon.sum_of(name, ""))
+}
+
 #[test]
 fn session_files_do_not_count_again() {
+    for agent in ["claude-code", "codex", "opencode", "pi", "omp"] {
+        let place = Place::new();
+        let root = fixtures().join(agent);
+        let daemon = Daemon::start(&root, &place.state(), &[]);
+        let before = counted(&daemon);
+        assert!(before[0] > 8.0, "{agent}: {before:?}");
+        daemon.stop();
+        let daemon = Daemon::start(&root, &place.state(), &[]);
+        assert_eq!(counted(&daemon), before, "{agent}");
+        daemon.crash();
+        let daemon = Daemon::start(&root, &place.state(), &[]);
+        assert_eq!(counted(&daemon), before, "{agent}");
+    }
+}
+
+/// Streams of which only the first line stands there when they are found, and which go on after a restart: whose they are,
+/// the first line does not tell.
+#[test]
+fn streams_that_are_found_early_and_go_on_after_a_restart() {
+    for stream in [
+        "pi/persistent-503/logs/captured/stdout.jsonl",
+        "omp/persistent-503-defaults/logs/captured/stdout.jsonl",
+    ] {
+        let text = fs::read_to_string(fixtures().join(stream)).unwrap();
+        let lines: Vec<&str> = text.split_inclusive('\n').collect();
+        let whole = Place::new();
+        whole.append("stdout.jsonl", &text);
+        let wanted = counted(&whole.start())[..4].to_vec();
+        assert!(wanted[0] > 0.0, "{stream}");
+        let place = Place::new();
+        place.append("stdout.jsonl", lines[0]);
+        let daemon = place.start();
+        until("read", || if daemon.sum_of("retryscope_sources", "") > 0.0 { Ok(()) } else { Err(()) });
+        place.append("stdout.jsonl", &lines[1..lines.len() / 2].concat());
+        until("going on", || if daemon.logical() > 0.0 { Ok(()) } else { Err(daemon.metrics()) });
+        daemon.stop();
+        let daemon = place.start();
+        place.append("stdout.jsonl", &lines[lines.len() / 2..].concat());
+        until(stream, || {
+            let now = counted(&daemon)[..4].to_vec();
+            if now == wanted { Ok(()) } else { Err((now, wanted.clone())) }
+        });
+    }
+}
+
+/// A long backlog of old events, in which a run goes on that began before all others.
+#[test]
+fn a_run_that_goes_on_in_a_backlog_is_not_forgotten() {
     let place = Place::new();
-    let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/claude-code");
-    let run = |daemon: &super::support::Daemon| {
-        let names = [
-            "retryscope_logical_requests_total",
-            "retryscope_upstream_requests_total",
-            "retryscope_revisions_total",
-        ];
-        names.map(|name| daemon.sum_of(name, ""))
+    let line = |run: &str, kind: &str, more: &str| {
+        format!(
+            "{{\"type\":\"{kind}\",\"ts\":\"2026-03-01T10:00:00Z\",\"run_id\":\"{run}\",\"agent\":\"demo\"{more}}}\n"
+        )
     };
-    let daemon = super::support::Daemon::start(&fixtures, &place.state(), &[]);
-    let before = run(&daemon);
-    assert!(before[0] > 30.0);
+    let mut text = line("long", "model.retry", ",\"request_id\":\"q\",\"attempt\":1,\"status\":503");
+    for n in 0..210_000 {
+        text += &line(&format!("r{}", n / 100), "model.response", &format!(",\"request_id\":\"{n}\""));
+    }
+    text += &line("long", "model.response", ",\"request_id\":\"q\",\"attempts\":2");
+    place.append("events.jsonl", &text);
+    let daemon = Daemon::start_unready(&place.folder.path().join("logs"), &place.state(), &[]);
+    for _ in 0..6 {
+        // Longer than anything else here.
+        if daemon.get("/-/ready").status == 200 {
+            break;
+        }
+        let began = std::time::Instant::now();
+        until("ready", || {
+            let is_ready = daemon.get("/-/ready").status == 200 || began.elapsed().as_secs() > 7;
+            if is_ready { Ok(()) } else { Err(()) }
+        });
+    }
+    daemon.counts(210_001);
+    assert!((daemon.sum_of("retryscope_retries_total", "") - 1.0).abs() < 0.1);
+    assert!((daemon.sum_of("retryscope_upstream_requests_total", "") - 210_002.0).abs() < 0.1);
+}
+
+#[test]
+fn another_kind_of_file_in_the_place_of_a_log_is_no_log() {
+    let place = Place::new();
+    place.append("events.jsonl", &many("a", 0..3));
+    let daemon = place.start();
+    daemon.counts(3);
     daemon.stop();
-    let daemon = super::support::Daemon::start(&fixtures, &place.state(), &[]);
-    assert_eq!(run(&daemon), before);
+    fs::remove_file(place.log("events.jsonl")).unwrap();
+    assert!(Command::new("mkfifo").arg(place.log("events.jsonl")).status().unwrap().success());
+    let daemon = place.start();
+    place.append("other.jsonl", &many("b", 0..2));
+    daemon.counts_and_stays(5);
+    assert_eq!(daemon.stop(), Some(0));
+}
+
+/// Numbers about the daemon itself are saved too when nothing else changes.
+#[test]
+fn what_was_refused_is_known_after_a_crash() {
+    let place = Place::new();
+    let daemon = place.start();
+    assert_eq!(daemon.post("/v1/events", "", b"no event\n").status, 400);
+    until("saved", || {
+        let saved = fs::read_to_string(place.state().join("checkpoint.json")).unwrap_or_default();
+        if saved.contains("refused") { Ok(()) } else { Err(saved) }
+    });
     daemon.crash();
-    let daemon = super::support::Daemon::start(&fixtures, &place.state(), &[]);
-    assert_eq!(run(&daemon), before);
+    let daemon = place.start();
+    assert!((daemon.sum_of("retryscope_pushed_requests_total", "refused") - 1.0).abs() < 0.1);
 }
 
 #[test]

@@ -17,18 +17,27 @@ use crate::{Adapter, HEAD_LENGTH, LineDecoder, Reading, Recognized};
 
 pub(crate) const ADAPTER: Adapter = Adapter { agent: "events", places: &[], recognize };
 
-fn recognize(_: &Path, head: &[u8]) -> Option<Recognized> {
-    let looks = head.split(|b| *b == b'\n').take(50).filter_map(Object::parse).any(|record| is_ours(&record));
+fn recognize(path: &Path, head: &[u8]) -> Option<Recognized> {
+    let looks = head.split(|b| *b == b'\n').filter_map(Object::parse).any(|record| is_ours(&record));
     // A first line longer than the head cannot be parsed yet.
     let begins = head.len() >= HEAD_LENGTH && !head.contains(&b'\n') && head.first() == Some(&b'{');
     let kind = |name: &&str| holds(head, &format!("\"type\":\"{name}\""));
     let looks =
         looks || begins && holds(head, "\"run_id\"") && retryscope_events::Body::TYPES.iter().any(kind);
-    looks.then(|| Recognized {
-        agent: None,
-        view: View::EVENTS,
-        reading: Reading::Lines(Box::new(Events::default())),
-    })
+    (looks || is_pushed(path)).then(log)
+}
+
+fn log() -> Recognized {
+    Recognized { agent: None, view: View::EVENTS, reading: Reading::Lines(Box::new(Events::default())) }
+}
+
+/// Returns whether a file is one into which the daemon puts events that are pushed to it: whatever stands first in it, ours
+/// may follow.
+fn is_pushed(path: &Path) -> bool {
+    let name = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+    path.parent().and_then(name).is_some_and(|folder| folder == "received")
+        && name(path).is_some_and(|name| name.starts_with("events-"))
+        && path.extension().is_some_and(|extension| extension == "jsonl")
 }
 
 fn is_ours(record: &Object<'_>) -> bool {

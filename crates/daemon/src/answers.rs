@@ -80,11 +80,14 @@ impl Shared {
         }
         let refused = self.connections_refused.load(Ordering::Relaxed);
         extra.add("retryscope_connections_refused_total", &[], number(refused));
-        for ((kind, name, window), n) in &counts.exhausted {
-            extra.add("retryscope_retry_budget_exhausted_total", &[kind, name, window], number(*n));
-        }
-        for (agent, rule, n) in state.totals.findings() {
-            extra.add("retryscope_audit_findings_total", &[agent, rule], number(n));
+        // Like the run metrics, not while the backlog is being read: its history would look new.
+        if state.ready {
+            for ((kind, name, window), n) in &counts.exhausted {
+                extra.add("retryscope_retry_budget_exhausted_total", &[kind, name, window], number(*n));
+            }
+            for (agent, rule, n) in state.totals.findings() {
+                extra.add("retryscope_audit_findings_total", &[agent, rule], number(n));
+            }
         }
         let mut agents: BTreeMap<&str, u64> = BTreeMap::new();
         for key in state.engine.keys() {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use chrono::TimeDelta;
+use chrono::{TimeDelta, Utc};
 use retryscope_analysis::AsOf;
 use retryscope_record::RunKey;
 use retryscope_report::gauges::RunGauges;
@@ -34,11 +34,13 @@ pub(crate) fn count(shared: &Shared, dirty: &BTreeSet<RunKey>) {
     let now = shared.now();
     for key in dirty {
         let mut state = shared.lock();
-        let State { engine, totals, states, gauges, .. } = &mut *state;
+        let State { engine, totals, states, gauges, spoken, .. } = &mut *state;
         let Some(run) = engine.run(key, &AsOf { now, sources: states }) else {
             gauges.remove(key);
+            spoken.remove(key);
             continue;
         };
+        spoken.insert(key.clone(), Utc::now());
         totals.add(&run, now);
         gauges.insert(key.clone(), RunGauges::of(&run, totals.aliases()));
         state.version += 1;
@@ -103,6 +105,7 @@ pub(crate) fn forget(shared: &Shared) {
     if runs <= KEPT_RUNS && requests <= KEPT_REQUESTS {
         return;
     }
+    let clock = Utc::now();
     let at_least = if requests > CROWD { KEPT_IN_A_CROWD } else { KEPT_AT_LEAST };
     let mut over: Vec<_> = state
         .engine
@@ -114,6 +117,11 @@ pub(crate) fn forget(shared: &Shared) {
     for (at, key) in over {
         let age = at.map_or(TimeDelta::zero(), |at| now - at);
         let gauges = state.gauges.get(&key);
+        // Its events may be old and its log be written now. In a backlog only one that has ended needs no more patience.
+        let has_ended = !state.ready && gauges.is_some_and(|gauges| gauges.is_over);
+        if !has_ended && state.spoken.get(&key).is_some_and(|at| clock - at <= at_least) {
+            continue;
+        }
         // One that waits for its quota will go on.
         let is_quiet = age > QUIET && gauges.is_none_or(|gauges| !gauges.is_running);
         let is_over = is_quiet || gauges.is_some_and(|gauges| gauges.is_over);
@@ -123,6 +131,7 @@ pub(crate) fn forget(shared: &Shared) {
             state.engine.forget(&key);
             state.totals.settle(&key);
             state.gauges.remove(&key);
+            state.spoken.remove(&key);
         }
     }
 }

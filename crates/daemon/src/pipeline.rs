@@ -20,7 +20,7 @@ use crate::count::{count, forget, look_at_running};
 use crate::notify_systemd;
 use crate::received;
 use crate::sources::{Sources, may_matter};
-use crate::state::{Shared, Woken};
+use crate::state::{SelfCounts, Shared, Woken};
 use crate::watch::Watch;
 
 /// Shortest time between two savings.
@@ -48,6 +48,8 @@ pub(crate) struct Pipeline {
     follower: Follower,
     sources: Sources,
     changed: bool,
+    /// The numbers about the daemon itself that were saved last.
+    saved_counts: SelfCounts,
     next_save: Instant,
     next_scan: Instant,
     next_tick: Instant,
@@ -71,6 +73,7 @@ impl Pipeline {
             follower,
             sources,
             changed: true,
+            saved_counts: SelfCounts::default(),
             next_save: now,
             next_scan: now,
             next_tick: now,
@@ -182,6 +185,7 @@ impl Pipeline {
             self.sources.refresh_states(&mut state);
             self.sources.end_quiet(&mut state, now);
             state.read_at = Some(Utc::now());
+            self.changed |= state.counts != self.saved_counts;
             state.engine.take_dirty()
         };
         if !dirty.is_empty() {
@@ -227,12 +231,14 @@ impl Pipeline {
 
     fn save(&mut self) {
         let began = Instant::now();
+        let counts = self.shared.look().counts.clone();
         let saved = Saved::of(&self.shared, &self.follower, &self.sources);
         let result = saved.write(&self.config.state_dir);
         let mut state = self.shared.lock();
         match result {
             Ok(()) => {
                 state.checkpoint_at = Some(Utc::now());
+                self.saved_counts = counts;
                 self.changed = false;
             }
             Err(error) => {

@@ -19,7 +19,7 @@ use retryscope_adapters::{
 use retryscope_record::{GapKind, Item, Origin, Place, Sink, SourceId, View};
 use retryscope_scan::feed;
 use retryscope_scan::settings::{Settled, agent_of};
-use retryscope_tail::{FileState, Happening, Interest, Line, Listener};
+use retryscope_tail::{FileState, Happening, Interest, Line, LineReader, Listener};
 use serde::{Deserialize, Serialize, Serializer};
 use tracing::warn;
 
@@ -66,6 +66,8 @@ struct Source {
     view: View,
     path: PathBuf,
     decoder: Decoder,
+    /// Bytes of its beginning that it was recognized by.
+    head: usize,
 }
 
 enum Decoder {
@@ -145,16 +147,49 @@ impl Sources {
 
     /// Makes the decoder of a file again after a restart. Returns false if it must begin at the start of the file.
     fn reopen(&mut self, file: &FileState) -> bool {
+        if !self.saved.contains_key(&file.id) {
+            return false;
+        }
+        // What cannot be read for now, or is away, goes on when it is back.
+        let Some(head) = head_of(&file.path) else { return true };
         let Some(saved) = self.saved.remove(&file.id) else { return false };
-        let Some(head) = head_of(&file.path) else { return false };
         let Some(recognized) = recognize(&file.path, &head) else { return false };
         let Reading::Lines(mut decoder) = recognized.reading else { return false };
         if !decoder.restore(&saved.state) {
             return false;
         }
         let (agent, view, path) = (recognized.agent, recognized.view, file.path.clone());
-        self.decoders.insert(file.id, Source { agent, view, path, decoder: Decoder::Lines(decoder) });
+        let decoder = Decoder::Lines(decoder);
+        self.decoders.insert(file.id, Source { agent, view, path, decoder, head: head.len() });
         true
+    }
+
+    /// Decides anew what a file is, if more of its beginning stands there than when that was decided: a first line may be
+    /// that of several kinds of logs. What it said as the other kind is void, and what stands before `line` is read again.
+    fn recognize_anew(&mut self, id: u32, line: &Line<'_>) {
+        let Some(source) = self.decoders.get_mut(&id) else { return };
+        if source.head >= HEAD_LENGTH || line.offset < source.head as u64 || source.view == View::EVENTS {
+            return;
+        }
+        let Some(head) = head_of(&source.path) else { return };
+        source.head = head.len();
+        let Some(recognized) = recognize(&source.path, &head) else { return };
+        let Reading::Lines(mut decoder) = recognized.reading else { return };
+        if (recognized.agent, recognized.view) == (source.agent, source.view) {
+            return;
+        }
+        let mut state = self.shared.lock();
+        state.engine.reset_source(SourceId(id));
+        let mut into = Into { state: &mut state, id: SourceId(id), view: recognized.view };
+        let mut before = File::open(&source.path).map(LineReader::new).ok();
+        while let Some(Ok(Some(known))) = before.as_mut().map(LineReader::next_complete_line)
+            && known.offset < line.offset
+        {
+            feed(decoder.as_mut(), known, &mut into);
+        }
+        source.agent = recognized.agent;
+        source.view = recognized.view;
+        source.decoder = Decoder::Lines(decoder);
     }
 
     /// Puts right what is known of the sources beside their lines: when they were written, and settings in force.
@@ -288,6 +323,10 @@ impl Folders {
 }
 
 fn head_of(path: &Path) -> Option<Vec<u8>> {
+    // Opening anything but a regular file may wait for ever.
+    if !std::fs::metadata(path).ok()?.is_file() {
+        return None;
+    }
     let mut head = Vec::new();
     File::open(path).and_then(|f| f.take(HEAD_LENGTH as u64).read_to_end(&mut head)).ok()?;
     Some(head)
@@ -297,8 +336,8 @@ impl Listener for Sources {
     fn opened(&mut self, id: u32, path: &Path, head: &[u8], before: Option<u32>) -> Interest {
         if let Some(agent) = agent_of(path) {
             let decoder = Decoder::Settings(agent);
-            let source =
-                Source { agent: Some(agent), view: View::SETTINGS, path: path.to_path_buf(), decoder };
+            let (path, view, head) = (path.to_path_buf(), View::SETTINGS, HEAD_LENGTH);
+            let source = Source { agent: Some(agent), view, path, decoder, head };
             self.decoders.insert(id, source);
             return Interest::Whole;
         }
@@ -329,8 +368,8 @@ impl Listener for Sources {
         };
         self.shared.lock().paths.insert(SourceId(id), path.to_path_buf());
         self.touched.insert(id);
-        let (agent, view) = (recognized.agent, recognized.view);
-        self.decoders.insert(id, Source { agent, view, path: path.to_path_buf(), decoder });
+        let (agent, view, path) = (recognized.agent, recognized.view, path.to_path_buf());
+        self.decoders.insert(id, Source { agent, view, path, decoder, head: head.len() });
         interest
     }
 
@@ -348,10 +387,11 @@ impl Listener for Sources {
         // A file whose decoder is not there was read before the last start and has not been begun again: begin it.
         if !self.decoders.contains_key(&id) {
             let path = self.shared.lock().paths.get(&SourceId(id)).cloned();
-            if let Some(path) = path {
-                self.opened(id, &path, line.bytes, None);
+            if let Some((path, head)) = path.and_then(|path| head_of(&path).map(|head| (path, head))) {
+                self.opened(id, &path, &head, None);
             }
         }
+        self.recognize_anew(id, &line);
         let Some(source) = self.decoders.get_mut(&id) else { return };
         let Decoder::Lines(decoder) = &mut source.decoder else { return };
         self.touched.insert(id);

@@ -24,7 +24,7 @@ const CHANGED_LIMIT: usize = 4_096;
 const OPENED_LIMIT: usize = 512;
 
 /// Numbers about the daemon itself that go on after a restart.
-#[derive(Debug, Default, Clone, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Default, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 pub(crate) struct SelfCounts {
     pub(crate) gaps: BTreeMap<String, u64>,
@@ -57,6 +57,8 @@ pub(crate) struct State {
     pub(crate) states: BTreeMap<SourceId, SourceState>,
     /// What the gauges need of each run.
     pub(crate) gauges: BTreeMap<RunKey, RunGauges>,
+    /// When each run was last spoken of by a log, whatever time its events have.
+    pub(crate) spoken: BTreeMap<RunKey, DateTime<Utc>>,
     /// Goes up with each change of the run metrics.
     pub(crate) version: u64,
     /// Whether the backlog was consumed.

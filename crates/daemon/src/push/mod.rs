@@ -4,8 +4,8 @@
 
 mod protobuf;
 
-use std::fs::OpenOptions;
-use std::io::{Read as _, Write as _};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -182,6 +182,16 @@ fn without_private(value: &mut Value) {
     }
 }
 
+/// Ends a line that a crash left without an end.
+fn end_line(file: &mut File, length: u64) -> io::Result<()> {
+    let mut last = [b'\n'];
+    if length > 0 {
+        file.seek(SeekFrom::Start(length - 1))?;
+        file.read_exact(&mut last)?;
+    }
+    if last == *b"\n" { Ok(()) } else { file.write_all(b"\n") }
+}
+
 fn append(shared: &Shared, kind: Kind, lines: &[u8]) -> Result<(), Refused> {
     if lines.is_empty() {
         return Ok(());
@@ -193,13 +203,18 @@ fn append(shared: &Shared, kind: Kind, lines: &[u8]) -> Result<(), Refused> {
     };
     let path = shared.config().received_dir().join(name);
     let _one = APPEND.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let written = OpenOptions::new().create(true).append(true).open(&path).and_then(|mut file| {
-        if file.metadata()?.len() + lines.len() as u64 > DAY_LIMIT {
+    let written = OpenOptions::new().create(true).read(true).append(true).open(&path).and_then(|mut file| {
+        let length = file.metadata()?.len();
+        if length + lines.len() as u64 > DAY_LIMIT {
             return Ok(false);
         }
-        file.write_all(lines)?;
-        file.sync_data()?;
-        Ok(true)
+        let result =
+            end_line(&mut file, length).and_then(|()| file.write_all(lines)).and_then(|()| file.sync_data());
+        if result.is_err() {
+            // What was refused must not be read, nor what comes next be joined to it.
+            file.set_len(length)?;
+        }
+        result.map(|()| true)
     });
     shared.wake(|woken| woken.note(path));
     match written {
