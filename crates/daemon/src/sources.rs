@@ -418,6 +418,10 @@ impl Listener for Sources {
         self.decoders.get(&id).is_none_or(|source| source.view != View::EVENTS)
     }
 
+    fn is_document(&self, id: u32) -> bool {
+        self.decoders.get(&id).is_some_and(|source| matches!(source.view, View::SESSION | View::STDOUT))
+    }
+
     fn reset(&mut self, id: u32) {
         // What a source said before the last start is void too, though it has no decoder since.
         self.shared.lock().engine.reset_source(SourceId(id));

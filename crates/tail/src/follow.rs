@@ -33,6 +33,7 @@ pub use self::listener::{Happening, Interest, Listener};
 pub use self::state::FileState;
 use self::state::{Tracked, place, stamp};
 use crate::copies::Waiting;
+use crate::rotated::Age;
 use crate::walk::{Found, list, walk};
 
 /// Open handles that are kept unless told otherwise; files beyond are opened when they change.
@@ -149,7 +150,7 @@ impl Follower {
             found.extend(walk(root, &self.enter).0);
         }
         // Roots may lie inside each other.
-        found.sort_by(|a, b| a.path.cmp(&b.path));
+        found.sort_by_cached_key(|found| Age::of(&found.path));
         found.dedup_by(|a, b| a.path == b.path);
         let places: BTreeSet<(u64, u64)> = found.iter().map(|f| place(&f.metadata)).collect();
         self.waiting.retain(|place, _| places.contains(place));
@@ -197,7 +198,7 @@ impl Follower {
         }
         files.extend(folders.iter().flat_map(|folder| list(folder)));
         files.extend(below);
-        files.sort_by(|a, b| a.path.cmp(&b.path));
+        files.sort_by_cached_key(|found| Age::of(&found.path));
         files.dedup_by(|a, b| a.path == b.path);
         self.look(files, &Scope::Folders(folders), listener)
     }

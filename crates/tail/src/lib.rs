@@ -11,6 +11,7 @@ mod follow;
 #[cfg(unix)]
 mod identity;
 mod lines;
+mod rotated;
 mod shrink;
 mod walk;
 

@@ -45,6 +45,8 @@ pub struct LineReader<R> {
     shrink: Option<Shrink>,
     skeleton: Vec<u8>,
     done: bool,
+    /// The last line was handed over without its end, which is no line of its own when it comes.
+    owes_end: bool,
     /// Bytes that the next read asks for at least.
     block: usize,
 }
@@ -69,8 +71,14 @@ impl<R: Read> LineReader<R> {
             shrink: None,
             skeleton: Vec::new(),
             done: false,
+            owes_end: false,
             block: BLOCK,
         }
+    }
+
+    /// Says that the line before was handed over without its end.
+    pub fn owe_end(&mut self) {
+        self.owes_end = true;
     }
 
     /// Returns a reader at the start of `input`, whose first `filled` bytes were read into `buffer` already. Handing the
@@ -91,6 +99,7 @@ impl<R: Read> LineReader<R> {
             shrink: None,
             skeleton: Vec::new(),
             done: false,
+            owes_end: false,
             block: BLOCK,
         }
     }
@@ -148,6 +157,14 @@ impl<R: Read> LineReader<R> {
     fn next(&mut self, take_last: bool) -> io::Result<Option<Line<'_>>> {
         let mut scanned = self.start;
         loop {
+            if self.owes_end && self.start < self.end {
+                self.owes_end = false;
+                if self.buffer.get(self.start) == Some(&b'\n') {
+                    self.start += 1;
+                    self.line_start += 1;
+                    scanned = scanned.max(self.start);
+                }
+            }
             if let Some(at) = memchr(b'\n', &self.buffer[scanned..self.end]) {
                 let at = scanned + at;
                 return Ok(Some(self.take(at, true)));
@@ -209,6 +226,7 @@ impl<R: Read> LineReader<R> {
         self.shrunk = 0;
         self.start = (at + usize::from(complete)).min(self.end);
         self.number += 1;
+        self.owes_end = !complete;
         self.line_start += taken;
         let shortened = self.shrink.is_some();
         let bytes = if let Some(mut shrink) = self.shrink.take() {

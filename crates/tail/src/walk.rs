@@ -12,6 +12,8 @@ use std::fs::{self, FileType, Metadata};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use crate::rotated::Age;
+
 /// A regular file.
 #[derive(Debug, Clone)]
 pub struct Found {
@@ -133,6 +135,6 @@ fn unique(mut found: Vec<(bool, Found)>) -> Vec<Found> {
     let mut files = HashSet::new();
     found.retain(|(_, f)| files.insert(place(&f.path, &f.metadata)));
     let mut found: Vec<Found> = found.into_iter().map(|(_, found)| found).collect();
-    found.sort_by(|a, b| a.path.cmp(&b.path));
+    found.sort_by_cached_key(|found| Age::of(&found.path));
     found
 }

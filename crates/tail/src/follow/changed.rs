@@ -1,7 +1,7 @@
 //! Files whose place on disk is known: grown, cut, rewritten, or gone from their path.
 
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
@@ -75,13 +75,17 @@ impl Follower {
     ) -> u64 {
         let Some(tracked) = self.files.get(&id) else { return 0 };
         let mut lines = 0;
-        if file.metadata.len() >= tracked.read_to() && listener.replaced(id) {
+        let is_shorter = file.metadata.len() < tracked.read_to();
+        let begins_again = tracked.state.identity.still_begins(&handle).unwrap_or(false);
+        let is_rewritten = !is_shorter || begins_again || listener.is_document(id);
+        if is_rewritten && listener.replaced(id) {
             listener.reset(id);
             listener.happened(id, Happening::Rewritten);
         } else {
             // Cut: its log goes on from the start. A copy of what was read may lie somewhere; its rest comes first.
             let copy = unknown.iter().position(|other| holds_all_read(&other.path, &tracked.state));
-            let copy = copy.map(|index| unknown.swap_remove(index));
+            let copy =
+                copy.map(|index| unknown.swap_remove(index)).or_else(|| self.older_copy(&tracked.state));
             if let Some(copy) = &copy {
                 lines += rest_of_copy(&tracked.state, copy, listener);
                 self.waiting.remove(&place(&copy.metadata));
@@ -97,8 +101,18 @@ impl Follower {
         lines + take(tracked, false, listener)
     }
 
+    /// Returns a copy that took the place of an older one.
+    fn older_copy(&self, state: &FileState) -> Option<Found> {
+        let ignored = self.files.values().filter(|other| other.state.interest == Interest::None);
+        let copy = ignored.map(|other| &other.state.path).find(|path| holds_all_read(path, state))?;
+        Some(Found { path: copy.clone(), metadata: fs::metadata(copy).ok()? })
+    }
+
     /// Notes a file that is not to be read.
     fn ignore(&mut self, file: &Found) {
+        if self.files.values().any(|known| known.state.identity.is_at(&file.metadata)) {
+            return;
+        }
         if let Ok(handle) = file.open()
             && let Ok(identity) = Identity::of(&handle, &file.metadata)
         {

@@ -64,6 +64,10 @@ pub trait Listener {
     /// Decides what another beginning, or another file in the same place, means: true = the source was rewritten and what
     /// was taken of it must be forgotten; false = its log goes on in the new file.
     fn replaced(&mut self, id: u32) -> bool;
+    /// Says whether a file holds one document, which is written anew when it is cut, where a log would go on.
+    fn is_document(&self, _id: u32) -> bool {
+        false
+    }
     /// Is told that everything taken from a source is void; its lines come again.
     fn reset(&mut self, id: u32);
     /// Is told what happened.

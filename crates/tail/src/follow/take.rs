@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::listener::{Happening, Listener};
 use super::state::{FileState, Tracked};
 use crate::copies::add_line;
-use crate::identity::Tail;
+use crate::identity::{Tail, read_span};
 use crate::lines::LineReader;
 use crate::walk::Found;
 
@@ -54,7 +54,12 @@ pub(super) fn take(tracked: &mut Tracked, last: bool, listener: &mut dyn Listene
 
 pub(super) fn resume(mut handle: File, state: &FileState) -> Option<LineReader<File>> {
     handle.seek(SeekFrom::Start(state.offset)).ok()?;
-    Some(LineReader::resume(handle, state.offset, state.lines))
+    let before = state.offset.checked_sub(1).and_then(|at| read_span(&handle, at, 1).ok());
+    let mut reader = LineReader::resume(handle, state.offset, state.lines);
+    if before.is_some_and(|byte| !byte.is_empty() && byte != b"\n") {
+        reader.owe_end();
+    }
+    Some(reader)
 }
 
 pub(super) fn rest_of_copy(state: &FileState, copy: &Found, listener: &mut dyn Listener) -> u64 {
