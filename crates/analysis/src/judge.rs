@@ -89,14 +89,13 @@ pub(crate) fn judge(said: &Said<'_>) -> Failure {
         .flat_map(|raw| &raw.headers)
         .map(|(name, value)| (name.as_str(), value.as_str()))
         .collect();
-    // A code without any other text is the text: `rate_limit_error`, `ECONNRESET`.
-    let message = said.message.or(said.code);
     let judged = taxonomy::classify(&taxonomy::Failure {
         provider: said.provider,
         status: said.status,
         headers: &headers,
         body: said.raw.and_then(|raw| raw.body.as_deref()),
-        message,
+        code: said.code,
+        message: said.message,
         now: said.at,
     });
     let mut failure = Classified {
@@ -111,7 +110,7 @@ pub(crate) fn judge(said: &Said<'_>) -> Failure {
         upstream_request_id: said.upstream_request_id.map(redact),
         rule: judged.rule.to_owned(),
     };
-    let nothing_to_judge = said.status.is_none() && message.is_none();
+    let nothing_to_judge = said.status.is_none() && said.message.is_none() && said.code.is_none();
     if let (true, Some(class)) =
         (nothing_to_judge || failure.says_nothing(), said.class.and_then(|c| c.parse::<Class>().ok()))
     {
@@ -273,6 +272,15 @@ mod tests {
         let mut said =
             Said { status: Some(503), message: Some("The model is overloaded"), ..Said::default() };
         said.at = DateTime::from_timestamp(1_790_000_000, 0);
+    #[test]
+    fn the_code_counts_beside_the_text() {
+        let said =
+            Said { code: Some("StreamTruncated"), message: Some("Connection error."), ..Said::default() };
+        assert_eq!(judge(&said).reason, Reason::StreamCut);
+        assert_eq!(judge(&Said { code: None, ..said }).reason, Reason::Connect);
+        assert_eq!(judge(&Said { code: Some("ECONNRESET"), ..Said::default() }).reason, Reason::Reset);
+    }
+
         let first = recent.judge(&said);
         said.at = DateTime::from_timestamp(1_790_000_005, 0);
         assert!(Arc::ptr_eq(&first.0, &recent.judge(&said).0));

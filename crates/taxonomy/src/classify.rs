@@ -30,7 +30,7 @@ const LONGEST_THROTTLE_MS: u64 = 3_600_000;
 pub fn classify(failure: &Failure<'_>) -> Judgement {
     let index = Index::get();
     let chain = index.chain(failure.provider, [failure.body, failure.message]);
-    let mut layers = layers(failure.body, failure.message);
+    let mut layers = layers(failure.body, failure.message.or(failure.code));
     if layers.is_empty() {
         // Headers and the status can still tell.
         layers.push(Layer::default());
@@ -40,11 +40,14 @@ pub fn classify(failure: &Failure<'_>) -> Judgement {
         let mut seen = layers.iter().zip(&statuses);
         seen.find_map(|(layer, status)| index.best(layer, *status, failure.headers, &chain, guess))
     };
-    let matched = by_words(false)
+    let status = statuses.iter().flatten().copied().find(|s| *s >= 400).or(failure.status);
+    let by_code = failure.code.and_then(|code| index.best(&Layer::of_code(code), status, &[], &chain, false));
+        .or(by_code)
+    let settles = |matched: &Match| matched.rank == Rank::Fine;
+    let matched = sooner(by_words(false), by_code.filter(settles))
         .or_else(|| by_status(index, &statuses, failure.status, &chain))
         .or_else(|| by_words(true));
 
-    let status = statuses.iter().flatten().copied().find(|s| *s >= 400).or(failure.status);
     let verdict = matched.map_or_else(|| Verdict::unmatched(status), Verdict::of);
     let places = Places {
         sentences: !matches!(
@@ -104,6 +107,14 @@ impl Verdict {
         }
     }
 }
+/// The match that goes first, as if both were of one layer.
+fn sooner(words: Option<Match>, code: Option<Match>) -> Option<Match> {
+    match (words, code) {
+        (Some(words), Some(code)) => Some(if code.place < words.place { code } else { words }),
+        (words, code) => words.or(code),
+    }
+}
+
 
 /// The status that holds for each layer: its own, else that of the nearest wrapper that states one.
 fn effective_statuses(layers: &[Layer], given: Option<u16>) -> Vec<Option<u16>> {

@@ -19,6 +19,9 @@ pub struct Failure<'a> {
     pub headers: &'a [(&'a str, &'a str)],
     /// What the provider sent: JSON, an event of a stream, HTML, or anything else.
     pub body: Option<&'a str>,
+    /// The code that a log or a client keeps beside the text (`usage_limit_exceeded`, `StreamTruncated`). A code that
+    /// settles it goes before general words; without a text it is the text.
+    pub code: Option<&'a str>,
     /// What a client printed about it, with whatever it wrapped around.
     pub message: Option<&'a str>,
     /// When the failure was seen. Only used to turn a date into a wait, or a wait into a date, when no `date`

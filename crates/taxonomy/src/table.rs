@@ -99,6 +99,9 @@ pub struct Sample {
     /// As [`crate::Failure::body`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
+    /// As [`crate::Failure::code`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
     /// As [`crate::Failure::message`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,

@@ -140,3 +140,19 @@ fn statuses_that_no_table_knows() {
     assert_eq!((judge(418).reason, judge(418).retryable), (Reason::Unrecognized4xx, false));
     assert_eq!((judge(567).reason, judge(567).retryable), (Reason::NoDetail, true));
 }
+
+#[test]
+fn a_code_beside_a_text_settles_what_the_text_leaves_open() {
+    let judge = |code, message, status| {
+        let failure = Failure { code: Some(code), message: Some(message), status, ..Failure::default() };
+        let got = classify(&failure);
+        (got.class, got.reason)
+    };
+    let connection = "Connection error.";
+    assert_eq!(judge("StreamTruncated", connection, None), (Class::Transient, Reason::StreamCut));
+    assert_eq!(judge("ECONNREFUSED", connection, None), (Class::Transient, Reason::Refused));
+    let coarse = "invalid_request_error";
+    assert_eq!(judge(coarse, "prompt is too long", Some(400)), (Class::TooLarge, Reason::ContextLength));
+    assert_eq!(judge("server_error", "x", Some(503)), (Class::Transient, Reason::Unavailable));
+    assert_eq!(judge("server_error", "x", None), (Class::Transient, Reason::ServerError));
+}

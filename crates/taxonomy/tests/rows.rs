@@ -16,6 +16,7 @@ fn judge(table: &Table, sample: &Sample) -> retryscope_taxonomy::Judgement {
         status: sample.status,
         headers: &headers,
         body: sample.body.as_deref(),
+        code: sample.code.as_deref(),
         message: sample.message.as_deref(),
         now: None,
     })

@@ -49,6 +49,7 @@ pub(crate) fn run(
         status: args.status,
         headers: &headers,
         body: args.body.as_deref(),
+        code: None,
         message: args.text.as_deref(),
         now: Some(now),
     };
@@ -112,7 +113,7 @@ fn of_record(record: &serde_json::Map<String, Value>, now: DateTime<Utc>) -> Jud
         Some(Value::Null) | None => None,
         Some(other) => Some(other.to_string()),
     };
-    let (provider, body, message) = (text("provider"), text("body"), text("message"));
+    let (provider, body, code, message) = (text("provider"), text("body"), text("code"), text("message"));
     let status = record.get("status").and_then(|s| s.as_u64().or_else(|| s.as_str()?.parse().ok()));
     let headers: Vec<(String, String)> = match record.get("headers") {
         Some(Value::Object(map)) => map
@@ -130,6 +131,7 @@ fn of_record(record: &serde_json::Map<String, Value>, now: DateTime<Utc>) -> Jud
         status: status.and_then(|s| u16::try_from(s).ok()),
         headers: &headers,
         body: body.as_deref(),
+        code: code.as_deref(),
         message: message.as_deref(),
         now: Some(now),
     })

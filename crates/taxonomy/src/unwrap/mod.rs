@@ -42,6 +42,15 @@ pub(crate) struct Layer {
     pub(crate) from_body: bool,
 }
 
+impl Layer {
+    /// What a log keeps as the code of a failure, beside its text.
+    pub(crate) fn of_code(code: &str) -> Self {
+        let mut layer = Self { text: fold(code), ..Self::default() };
+        push_code(&mut layer, code);
+        layer
+    }
+}
+
 /// Returns the layers of an error, innermost first; those of the body before those of the message.
 pub(crate) fn layers(body: Option<&str>, message: Option<&str>) -> Vec<Layer> {
     let mut unwrapping = Unwrapping::default();
