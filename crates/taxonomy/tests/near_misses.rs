@@ -156,3 +156,10 @@ fn a_code_beside_a_text_settles_what_the_text_leaves_open() {
     assert_eq!(judge("server_error", "x", Some(503)), (Class::Transient, Reason::Unavailable));
     assert_eq!(judge("server_error", "x", None), (Class::Transient, Reason::ServerError));
 }
+
+#[test]
+fn a_number_behind_the_marker_of_an_api_error_is_a_status() {
+    let text = "API Error: 400 due to tool use concurrency issues.";
+    assert!(!check("anthropic", None, text, Class::InvalidRequest, Reason::BadRequest).retryable);
+    check("x", None, "last error: 4000 things went odd", Class::Unknown, Reason::NoDetail);
+}
