@@ -6,7 +6,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDateTime, Utc};
 use retryscope_record::RawFailure;
 use retryscope_taxonomy::{self as taxonomy, Class, Reason};
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,9 @@ pub struct Classified {
     pub retry_after_ms: Option<u64>,
     /// When the quota resets.
     pub reset_at: Option<DateTime<Utc>>,
+    /// What a clock will show then, where the text names no time zone and so no moment.
+    #[serde(default)]
+    pub reset_clock: Option<NaiveDateTime>,
     /// The provider's request id.
     pub upstream_request_id: Option<String>,
     /// The row of the taxonomy that decided, for example `anthropic/overloaded`.
@@ -107,6 +110,7 @@ pub(crate) fn judge(said: &Said<'_>) -> Failure {
         message: said.message.map(redact),
         retry_after_ms: said.retry_after_ms.or(judged.retry_after_ms),
         reset_at: said.reset_at.or(judged.reset_at),
+        reset_clock: judged.reset_clock.filter(|_| said.reset_at.is_none()),
         upstream_request_id: said.upstream_request_id.map(redact),
         rule: judged.rule.to_owned(),
     };
@@ -191,6 +195,7 @@ impl Recent {
         let mut failure = known.cloned().unwrap_or_else(|| self.judge_anew(said));
         if said.reset_at.is_some() {
             failure.reset_at = said.reset_at;
+            failure.reset_clock = None;
         }
         if let Some(id) = said.upstream_request_id {
             failure.upstream_request_id = Some(redact(id));
@@ -238,6 +243,7 @@ mod tests {
             Some("The model is overloaded"),
             Some("Rate limit reached. Please try again in 1.5s."),
             Some("Usage limit reached, resets at 2026-10-01T00:00:00Z"),
+            Some("Usage limit reached, try again at Oct 1st, 2026 0:00"),
             Some(r#"{"error":{"type":"rate_limit_error","resets_in_seconds":30}}"#),
             Some("insufficient_quota"),
             Some("connection reset by peer"),
@@ -267,12 +273,6 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_one_failure() {
-        let mut recent = Recent::default();
-        let mut said =
-            Said { status: Some(503), message: Some("The model is overloaded"), ..Said::default() };
-        said.at = DateTime::from_timestamp(1_790_000_000, 0);
-    #[test]
     fn the_code_counts_beside_the_text() {
         let said =
             Said { code: Some("StreamTruncated"), message: Some("Connection error."), ..Said::default() };
@@ -281,6 +281,12 @@ mod tests {
         assert_eq!(judge(&Said { code: Some("ECONNRESET"), ..Said::default() }).reason, Reason::Reset);
     }
 
+    #[test]
+    fn an_outage_is_one_failure() {
+        let mut recent = Recent::default();
+        let mut said =
+            Said { status: Some(503), message: Some("The model is overloaded"), ..Said::default() };
+        said.at = DateTime::from_timestamp(1_790_000_000, 0);
         let first = recent.judge(&said);
         said.at = DateTime::from_timestamp(1_790_000_005, 0);
         assert!(Arc::ptr_eq(&first.0, &recent.judge(&said).0));

@@ -1,6 +1,6 @@
 //! What goes into a classification and what comes out.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDateTime, Utc};
 use serde::Serialize;
 
 use crate::{Class, Reason};
@@ -54,9 +54,13 @@ pub struct Judgement {
     /// The wait that the provider stated, in milliseconds, rounded up. `None` when it stated none; a client's own
     /// plan ("retrying in 4s") is none. It may be stated on a failure that must not be retried at all.
     pub retry_after_ms: Option<u64>,
-    /// When the limit resets, as stated or as following from a stated wait. For header buckets it is the time
+    /// When the limit resets, as stated or as following from a stated wait; see
+    /// [`crate::reset_from_ms`] for which waits count. For header buckets it is the time
     /// at which the bucket is full again: an upper bound.
     pub reset_at: Option<DateTime<Utc>>,
+    /// What a clock will show when the limit resets, where the text names no time zone and so no moment. `None` beside
+    /// `reset_at`.
+    pub reset_clock: Option<NaiveDateTime>,
     /// The `x-should-retry` header, when it was sent.
     pub should_retry: Option<bool>,
     /// The table row that decided, as `provider/row`, for example `"anthropic/overloaded"`. `"none"` when no row

@@ -114,6 +114,9 @@ pub struct Sample {
     /// The reset time that must be read, in epoch seconds; not checked when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reset_at: Option<i64>,
+    /// What a clock must show when the limit resets, as `YYYY-MM-DDTHH:MM:SS`; not checked when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reset_clock: Option<chrono::NaiveDateTime>,
     /// What [`crate::Judgement::retryable`] must be, where a stated wait changes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retryable: Option<bool>,

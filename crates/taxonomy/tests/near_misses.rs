@@ -163,3 +163,28 @@ fn a_number_behind_the_marker_of_an_api_error_is_a_status() {
     assert!(!check("anthropic", None, text, Class::InvalidRequest, Reason::BadRequest).retryable);
     check("x", None, "last error: 4000 things went odd", Class::Unknown, Reason::NoDetail);
 }
+
+#[test]
+fn a_short_wait_beside_a_used_up_quota_is_not_its_reset() {
+    let now = "2026-11-30T10:00:00Z".parse().ok();
+    let reset = |message, wait: &str| {
+        let headers = [("retry-after", wait)];
+        let failure = Failure {
+            status: Some(429),
+            headers: &headers,
+            message: Some(message),
+            now,
+            ..Failure::default()
+        };
+        let got = classify(&failure);
+        assert_eq!(got.retry_after_ms, wait.parse::<u64>().ok().map(|s| s * 1000), "{message}");
+        got.reset_at
+            .map(|at| at.timestamp() - now.map_or(0, |now: chrono::DateTime<chrono::Utc>| now.timestamp()))
+    };
+    let daily = "The quota per day is used up";
+    assert_eq!(reset(daily, "20"), None);
+    assert_eq!(reset(daily, "40000"), Some(40_000));
+    assert_eq!(reset("You've hit your usage limit", "600"), Some(600));
+    assert_eq!(reset("Too many requests", "20"), Some(20));
+    assert_eq!(reset("The quota is used up, it resets in 00:00:20", "20"), Some(20));
+}

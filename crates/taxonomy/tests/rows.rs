@@ -39,6 +39,9 @@ fn check(table: &Table, row: &Row, sample: &Sample) -> Vec<String> {
     if sample.reset_at.is_some() && got.reset_at.map(|at| at.timestamp()) != sample.reset_at {
         wrong.push(format!("{rule}: reset is {:?}", got.reset_at));
     }
+    if sample.reset_clock.is_some() && got.reset_clock != sample.reset_clock {
+        wrong.push(format!("{rule}: the clock at the reset is {:?}", got.reset_clock));
+    }
     wrong
 }
 

@@ -145,6 +145,7 @@ fn object(judged: &Judgement) -> Value {
         "retryable": judged.retryable,
         "retry_after_ms": judged.retry_after_ms,
         "reset_at": judged.reset_at.map(|at| at.to_rfc3339_opts(chrono::SecondsFormat::Millis, true)),
+        "reset_clock": judged.reset_clock,
         "rule": judged.rule,
         "confidence": judged.confidence,
     })
@@ -163,6 +164,9 @@ fn page(judged: &Judgement, name: Option<&str>, now: DateTime<Utc>) -> String {
             .map(|ms| format!(" (in {})", words::span(ms)))
             .unwrap_or_default();
         page.row("resets", &format!("{}{left}", at.format("%Y-%m-%d %H:%M:%S UTC")));
+    }
+    if let Some(clock) = judged.reset_clock {
+        page.row("resets", &format!("{clock}, time zone not stated"));
     }
     page.row("what to do", judged.class.advice());
     let table =
