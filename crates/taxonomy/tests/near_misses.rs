@@ -142,6 +142,22 @@ fn statuses_that_no_table_knows() {
 }
 
 #[test]
+fn the_offer_to_buy_credits_does_not_name_the_limit() {
+    let window = "You've hit your usage limit, purchase more credits or try again at Mar 17th, 2030 5:46 PM.";
+    for provider in ["openai", "codex", "none"] {
+        let got = check(provider, None, window, Class::Exhausted, Reason::UsageLimit);
+        assert_eq!((got.reset_at, got.reset_clock), (None, "2030-03-17T17:46:00".parse().ok()), "{provider}");
+    }
+    check(
+        "openai",
+        None,
+        "You have no credits left, purchase more credits",
+        Class::Exhausted,
+        Reason::Credit,
+    );
+}
+
+#[test]
 fn a_code_beside_a_text_settles_what_the_text_leaves_open() {
     let judge = |code, message, status| {
         let failure = Failure { code: Some(code), message: Some(message), status, ..Failure::default() };
