@@ -166,6 +166,7 @@ tables!(
     "zhipu",
     "litellm",
     "cloudflare",
+    "session",
     "transport",
     "generic",
     "status",

@@ -142,6 +142,15 @@ fn statuses_that_no_table_knows() {
 }
 
 #[test]
+fn what_timed_out_beside_a_refused_login_is_the_login() {
+    let session = "Your session has timed out. Please sign in again.";
+    check("x", Some(401), session, Class::Auth, Reason::ExpiredToken);
+    check("x", Some(403), "You were logged out: the login timed out", Class::Auth, Reason::ExpiredToken);
+    check("x", None, "Login server timed out", Class::Transient, Reason::Timeout);
+    check("x", Some(504), "The streaming session timed out", Class::Transient, Reason::Timeout);
+}
+
+#[test]
 fn the_offer_to_buy_credits_does_not_name_the_limit() {
     let window = "You've hit your usage limit, purchase more credits or try again at Mar 17th, 2030 5:46 PM.";
     for provider in ["openai", "codex", "none"] {
