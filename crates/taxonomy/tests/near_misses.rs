@@ -151,6 +151,21 @@ fn what_timed_out_beside_a_refused_login_is_the_login() {
 }
 
 #[test]
+fn a_certificate_is_a_setup_fault_only_where_it_is_judged() {
+    let proxy =
+        "Unable to connect: SSL certificate verification failed. Check your proxy or SSL certificates";
+    check("x", None, proxy, Class::InvalidRequest, Reason::TlsVerify);
+    check(
+        "x",
+        None,
+        "Unable to connect. Check your proxy or SSL certificates",
+        Class::Transient,
+        Reason::Connect,
+    );
+    check("x", Some(526), "526: Invalid SSL certificate", Class::Transient, Reason::BadGateway);
+}
+
+#[test]
 fn the_offer_to_buy_credits_does_not_name_the_limit() {
     let window = "You've hit your usage limit, purchase more credits or try again at Mar 17th, 2030 5:46 PM.";
     for provider in ["openai", "codex", "none"] {
