@@ -198,6 +198,12 @@ fn a_code_beside_a_text_settles_what_the_text_leaves_open() {
 }
 
 #[test]
+fn slowing_down_is_a_limit_unless_the_server_is_the_one_that_cannot() {
+    check("openai", Some(503), "Slow Down", Class::Transient, Reason::Overloaded);
+    check("openai", Some(429), "Slow Down", Class::Throttled, Reason::RateLimit);
+}
+
+#[test]
 fn a_number_behind_the_marker_of_an_api_error_is_a_status() {
     let text = "API Error: 400 due to tool use concurrency issues.";
     assert!(!check("anthropic", None, text, Class::InvalidRequest, Reason::BadRequest).retryable);
