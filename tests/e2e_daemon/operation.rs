@@ -260,3 +260,27 @@ fn a_run_that_said_it_waits_is_waiting_until_then() {
         assert_eq!(daemon.sum_of("retryscope_longest_wait_seconds", ""), longest, "{now}");
     }
 }
+
+#[test]
+fn a_short_wait_beside_a_used_up_quota_is_no_reset() {
+    let place = Place::new();
+    let failed = |run: &str, provider: &str, message: &str, wait_ms: u64| {
+        let head = format!(
+            r#"{{"v":1,"type":"model.request","ts":"2026-11-01T09:00:00Z","run_id":"{run}","agent":"demo","request_id":"q","provider":"{provider}","model":"m"}}"#
+        );
+        let attempt = format!(
+            r#"{{"v":1,"type":"model.attempt","ts":"2026-11-01T09:00:00Z","run_id":"{run}","agent":"demo","request_id":"q","attempt_id":"q1","provider":"{provider}","model":"m","ended_at":"2026-11-01T09:00:00Z","outcome":"failed","status":429,"message":"{message}","retry_after_ms":{wait_ms}}}"#
+        );
+        format!("{head}\n{attempt}\n")
+    };
+    place.append("day.jsonl", &failed("day", "acme", "The quota per day is used up", 20_000));
+    place.append("window.jsonl", &failed("window", "other", "You have hit your usage limit", 600_000));
+    let daemon = super::support::Daemon::start(
+        &place.folder.path().join("logs"),
+        &place.state(),
+        &["--as-of", "2026-11-01T09:00:05Z"],
+    );
+    let resets = "retryscope_quota_reset_timestamp_seconds";
+    assert_eq!(daemon.sum_of(resets, r#"provider="acme""#), 0.0);
+    assert_eq!(daemon.sum_of(resets, r#"provider="other""#), 1_793_524_200.0);
+}

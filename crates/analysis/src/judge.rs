@@ -6,7 +6,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDateTime, Utc};
 use retryscope_record::RawFailure;
 use retryscope_taxonomy::{self as taxonomy, Class, Reason};
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,9 @@ pub struct Classified {
     pub retry_after_ms: Option<u64>,
     /// When the quota resets.
     pub reset_at: Option<DateTime<Utc>>,
+    /// What a clock will show then, where the text names no time zone and so no moment.
+    #[serde(default)]
+    pub reset_clock: Option<NaiveDateTime>,
     /// The provider's request id.
     pub upstream_request_id: Option<String>,
     /// The row of the taxonomy that decided, for example `anthropic/overloaded`.
@@ -89,14 +92,13 @@ pub(crate) fn judge(said: &Said<'_>) -> Failure {
         .flat_map(|raw| &raw.headers)
         .map(|(name, value)| (name.as_str(), value.as_str()))
         .collect();
-    // A code without any other text is the text: `rate_limit_error`, `ECONNRESET`.
-    let message = said.message.or(said.code);
     let judged = taxonomy::classify(&taxonomy::Failure {
         provider: said.provider,
         status: said.status,
         headers: &headers,
         body: said.raw.and_then(|raw| raw.body.as_deref()),
-        message,
+        code: said.code,
+        message: said.message,
         now: said.at,
     });
     let mut failure = Classified {
@@ -108,10 +110,11 @@ pub(crate) fn judge(said: &Said<'_>) -> Failure {
         message: said.message.map(redact),
         retry_after_ms: said.retry_after_ms.or(judged.retry_after_ms),
         reset_at: said.reset_at.or(judged.reset_at),
+        reset_clock: judged.reset_clock.filter(|_| said.reset_at.is_none()),
         upstream_request_id: said.upstream_request_id.map(redact),
         rule: judged.rule.to_owned(),
     };
-    let nothing_to_judge = said.status.is_none() && message.is_none();
+    let nothing_to_judge = said.status.is_none() && said.message.is_none() && said.code.is_none();
     if let (true, Some(class)) =
         (nothing_to_judge || failure.says_nothing(), said.class.and_then(|c| c.parse::<Class>().ok()))
     {
@@ -192,6 +195,7 @@ impl Recent {
         let mut failure = known.cloned().unwrap_or_else(|| self.judge_anew(said));
         if said.reset_at.is_some() {
             failure.reset_at = said.reset_at;
+            failure.reset_clock = None;
         }
         if let Some(id) = said.upstream_request_id {
             failure.upstream_request_id = Some(redact(id));
@@ -239,6 +243,7 @@ mod tests {
             Some("The model is overloaded"),
             Some("Rate limit reached. Please try again in 1.5s."),
             Some("Usage limit reached, resets at 2026-10-01T00:00:00Z"),
+            Some("Usage limit reached, try again at Oct 1st, 2026 0:00"),
             Some(r#"{"error":{"type":"rate_limit_error","resets_in_seconds":30}}"#),
             Some("insufficient_quota"),
             Some("connection reset by peer"),
@@ -265,6 +270,15 @@ mod tests {
             }
         }
         assert!(!recent.known.is_empty() && recent.known.len() <= RECENT);
+    }
+
+    #[test]
+    fn the_code_counts_beside_the_text() {
+        let said =
+            Said { code: Some("StreamTruncated"), message: Some("Connection error."), ..Said::default() };
+        assert_eq!(judge(&said).reason, Reason::StreamCut);
+        assert_eq!(judge(&Said { code: None, ..said }).reason, Reason::Connect);
+        assert_eq!(judge(&Said { code: Some("ECONNRESET"), ..Said::default() }).reason, Reason::Reset);
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub use overview::{Exhausted, Overview, overview};
 pub use recipients::{Recipient, recipients};
 pub use repeats::Forgotten;
 pub use retryscope_policy::Settings;
-pub use retryscope_taxonomy::{Class, Reason};
+pub use retryscope_taxonomy::{Class, Reason, reset_from_ms};
 pub use run::{Attempt, Cause, Declared, LogicalRequest, RequestOutcome, Run, RunOutcome, Time, Told, Turn};
 pub use sums::Sums;
 pub use totals::{

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDateTime, Utc};
 use retryscope_taxonomy::Class;
 
 use crate::explain::remedies;
@@ -35,6 +35,8 @@ pub struct Exhausted {
     pub reason: String,
     /// When it resets, if the provider said so.
     pub reset_at: Option<DateTime<Utc>>,
+    /// What a clock will show then, where the provider named no time zone.
+    pub reset_clock: Option<NaiveDateTime>,
     /// When it was last said.
     pub seen_at: Option<DateTime<Utc>>,
 }
@@ -72,6 +74,7 @@ pub fn overview(runs: &[&Run]) -> Overview {
                     provider: provider.clone(),
                     reason: failure.reason.as_str().replace('_', " "),
                     reset_at: failure.reset_at,
+                    reset_clock: failure.reset_clock,
                     seen_at: attempt.ended_at.or(turn.ended_at),
                 };
                 let key = (provider, seen.reason.clone());

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use retryscope_analysis::{Aliases, BudgetPolicy, Class, LogicalRequest, Run, RunOutcome, Totals};
+use retryscope_analysis::{
+    Aliases, BudgetPolicy, Class, LogicalRequest, Run, RunOutcome, Totals, reset_from_ms,
+};
 
 use crate::metrics::Extra;
 
@@ -53,7 +55,10 @@ impl RunGauges {
             known.hidden.0 += attempt.sends.min.saturating_sub(1);
             known.hidden.1 = known.hidden.1.zip(attempt.sends.max).map(|(a, b)| a + b.saturating_sub(1));
             let failure = attempt.failure.as_ref().filter(|f| f.class == Class::Exhausted);
-            let resets = failure.and_then(|f| f.reset_at.or(attempt.after_end(f.retry_after_ms)));
+            let resets = failure.and_then(|f| {
+                let wait = f.retry_after_ms.filter(|ms| *ms >= reset_from_ms(f.class, f.reason));
+                f.reset_at.or_else(|| attempt.after_end(wait))
+            });
             known.resets = known.resets.max(resets);
         }
         Self {

@@ -108,7 +108,11 @@ pub fn sums(of: &Sums) -> Map<String, Value> {
 
 /// Returns an account that is out of quota.
 pub fn exhausted(of: &Exhausted) -> Value {
-    json!({"provider": of.provider, "reason": of.reason, "reset_at": time(of.reset_at), "seen_at": time(of.seen_at)})
+    let mut object = json!({"provider": of.provider, "reason": of.reason, "reset_at": time(of.reset_at), "seen_at": time(of.seen_at)});
+    if let Some(clock) = of.reset_clock {
+        object["reset_clock"] = json!(clock);
+    }
+    object
 }
 
 /// Returns the cause of a failure.
@@ -130,6 +134,9 @@ fn failure(failure: &Failure) -> Map<String, Value> {
     object.insert("retryable".into(), json!(failure.retryable));
     object.insert("retry_after_ms".into(), json!(failure.retry_after_ms));
     object.insert("reset_at".into(), time(failure.reset_at));
+    if let Some(clock) = failure.reset_clock {
+        object.insert("reset_clock".into(), json!(clock));
+    }
     object.insert("upstream_request_id".into(), json!(failure.upstream_request_id));
     object
 }

@@ -380,7 +380,10 @@ pub(crate) fn out_of_quota(account: &Exhausted, now: DateTime<Utc>) -> String {
     let reset = match account.reset_at {
         Some(at) if at > now => format!("resets {}", moment(at)),
         Some(at) => format!("was to reset {}", moment(at)),
-        None => "no reset stated".to_owned(),
+        None => account.reset_clock.map_or_else(
+            || "no reset stated".to_owned(),
+            |clock| format!("reset stated for {clock}, without a time zone"),
+        ),
     };
     let seen = account.seen_at.map(|at| format!(", said {}", ago(at, now))).unwrap_or_default();
     format!("{}: {}, {reset}{seen}", account.provider, account.reason)

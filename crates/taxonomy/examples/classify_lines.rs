@@ -1,7 +1,7 @@
 //! Classifies failures given as JSON Lines: `classify_lines < failures.jsonl`, or
 //! `classify_lines classify --input FILE --format json`. `--repeat N` classifies N times over and prints the rate.
 //!
-//! A line has any of `provider`, `status`, `body`, `message` (strings, but `status`) and `headers` (an object).
+//! A line has any of `provider`, `status`, `body`, `code`, `message` (strings, but `status`) and `headers` (an object).
 
 use std::io::{BufRead, BufReader, Write};
 use std::time::Instant;
@@ -15,6 +15,7 @@ struct Line {
     provider: Option<String>,
     status: Option<u16>,
     body: Option<String>,
+    code: Option<String>,
     message: Option<String>,
     headers: Option<Map<String, Value>>,
 }
@@ -51,6 +52,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             status: line.status,
             headers,
             body: line.body.as_deref(),
+            code: line.code.as_deref(),
             message: line.message.as_deref(),
             now: None,
         })

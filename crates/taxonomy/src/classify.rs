@@ -3,11 +3,8 @@
 use crate::failure::{Confidence, Failure, Judgement};
 use crate::index::{Chain, Index, Match, Rank};
 use crate::unwrap::{Layer, layers};
-use crate::wait::{self, Places, Stated};
+use crate::wait::{self, LONGEST_THROTTLE_MS, Places, Stated};
 use crate::{Class, Reason};
-
-/// A throttle that asks for more than this is none that a run can sit out.
-const LONGEST_THROTTLE_MS: u64 = 3_600_000;
 
 /// Says what a failure is.
 ///
@@ -30,7 +27,7 @@ const LONGEST_THROTTLE_MS: u64 = 3_600_000;
 pub fn classify(failure: &Failure<'_>) -> Judgement {
     let index = Index::get();
     let chain = index.chain(failure.provider, [failure.body, failure.message]);
-    let mut layers = layers(failure.body, failure.message);
+    let mut layers = layers(failure.body, failure.message.or(failure.code));
     if layers.is_empty() {
         // Headers and the status can still tell.
         layers.push(Layer::default());
@@ -40,11 +37,14 @@ pub fn classify(failure: &Failure<'_>) -> Judgement {
         let mut seen = layers.iter().zip(&statuses);
         seen.find_map(|(layer, status)| index.best(layer, *status, failure.headers, &chain, guess))
     };
-    let matched = by_words(false)
+    let status = statuses.iter().flatten().copied().find(|s| *s >= 400).or(failure.status);
+    let by_code = failure.code.and_then(|code| index.best(&Layer::of_code(code), status, &[], &chain, false));
+    let settles = |matched: &Match| matched.rank == Rank::Fine;
+    let matched = sooner(by_words(false), by_code.filter(settles))
         .or_else(|| by_status(index, &statuses, failure.status, &chain))
+        .or(by_code)
         .or_else(|| by_words(true));
 
-    let status = statuses.iter().flatten().copied().find(|s| *s >= 400).or(failure.status);
     let verdict = matched.map_or_else(|| Verdict::unmatched(status), Verdict::of);
     let places = Places {
         sentences: !matches!(
@@ -52,6 +52,7 @@ pub fn classify(failure: &Failure<'_>) -> Judgement {
             Class::Auth | Class::InvalidRequest | Class::Content | Class::Cancelled
         ),
         plan_windows: verdict.class == Class::Exhausted,
+        reset_from_ms: wait::reset_from_ms(verdict.class, verdict.reason),
     };
     let stated = wait::read(failure.headers, &layers, places, failure.now);
     Judgement {
@@ -60,6 +61,7 @@ pub fn classify(failure: &Failure<'_>) -> Judgement {
         retryable: is_retryable(&verdict, &stated),
         retry_after_ms: stated.retry_after_ms,
         reset_at: stated.reset_at,
+        reset_clock: stated.reset_clock,
         should_retry: stated.should_retry,
         rule: verdict.rule,
         confidence: verdict.confidence,
@@ -102,6 +104,14 @@ impl Verdict {
             rule: "none",
             confidence: Confidence::Low,
         }
+    }
+}
+
+/// The match that goes first, as if both were of one layer.
+fn sooner(words: Option<Match>, code: Option<Match>) -> Option<Match> {
+    match (words, code) {
+        (Some(words), Some(code)) => Some(if code.place < words.place { code } else { words }),
+        (words, code) => words.or(code),
     }
 }
 

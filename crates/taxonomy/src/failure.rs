@@ -1,6 +1,6 @@
 //! What goes into a classification and what comes out.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDateTime, Utc};
 use serde::Serialize;
 
 use crate::{Class, Reason};
@@ -19,6 +19,9 @@ pub struct Failure<'a> {
     pub headers: &'a [(&'a str, &'a str)],
     /// What the provider sent: JSON, an event of a stream, HTML, or anything else.
     pub body: Option<&'a str>,
+    /// The code that a log or a client keeps beside the text (`usage_limit_exceeded`, `StreamTruncated`). A code that
+    /// settles it goes before general words; without a text it is the text.
+    pub code: Option<&'a str>,
     /// What a client printed about it, with whatever it wrapped around.
     pub message: Option<&'a str>,
     /// When the failure was seen. Only used to turn a date into a wait, or a wait into a date, when no `date`
@@ -51,9 +54,13 @@ pub struct Judgement {
     /// The wait that the provider stated, in milliseconds, rounded up. `None` when it stated none; a client's own
     /// plan ("retrying in 4s") is none. It may be stated on a failure that must not be retried at all.
     pub retry_after_ms: Option<u64>,
-    /// When the limit resets, as stated or as following from a stated wait. For header buckets it is the time
+    /// When the limit resets, as stated or as following from a stated wait; see
+    /// [`crate::reset_from_ms`] for which waits count. For header buckets it is the time
     /// at which the bucket is full again: an upper bound.
     pub reset_at: Option<DateTime<Utc>>,
+    /// What a clock will show when the limit resets, where the text names no time zone and so no moment. `None` beside
+    /// `reset_at`.
+    pub reset_clock: Option<NaiveDateTime>,
     /// The `x-should-retry` header, when it was sent.
     pub should_retry: Option<bool>,
     /// The table row that decided, as `provider/row`, for example `"anthropic/overloaded"`. `"none"` when no row

@@ -32,7 +32,12 @@ pub(crate) struct Match {
     pub(crate) rule: &'static str,
     /// Whether the row is one that every provider shares.
     pub(crate) shared: bool,
+    /// Where it stands among all rows that could match; the smallest decides.
+    pub(crate) place: Place,
 }
+
+/// Rank, place of the table in the chain, place among all rows.
+pub(crate) type Place = (Rank, usize, usize);
 
 /// Tables by their place in [`Index::tables`], in the order in which their rows apply.
 pub(crate) type Chain = Vec<usize>;
@@ -229,7 +234,7 @@ impl Index {
                 chain.iter().position(|&t| t == row.table).map(|order| (row.rank, order, at))
             })
             .filter(|&(_, _, at)| self.holds(at, &hits, status, headers));
-        matching.min().and_then(|(_, _, at)| self.matched(at))
+        matching.min().and_then(|place| self.matched(place))
     }
 
     /// Returns the row that decides by the status alone.
@@ -237,19 +242,19 @@ impl Index {
         let matching = self.by_status.iter().filter_map(|&at| {
             let compiled = self.rows.get(at)?;
             let order = chain.iter().position(|&table| table == compiled.table)?;
-            self.row(compiled)?.status.contains(&status).then_some((order, at))
+            self.row(compiled)?.status.contains(&status).then_some((compiled.rank, order, at))
         });
-        matching.min().and_then(|(_, at)| self.matched(at))
+        matching.min().and_then(|place| self.matched(place))
     }
 
     fn row(&self, compiled: &Compiled) -> Option<&Row> {
         self.tables.get(compiled.table)?.rows.get(compiled.row)
     }
 
-    fn matched(&'static self, at: usize) -> Option<Match> {
-        let compiled = self.rows.get(at)?;
+    fn matched(&'static self, place: Place) -> Option<Match> {
+        let compiled = self.rows.get(place.2)?;
         let shared = self.tables.get(compiled.table).is_some_and(|table| table.shared);
-        Some(Match { rank: compiled.rank, row: self.row(compiled)?, rule: &compiled.rule, shared })
+        Some(Match { rank: compiled.rank, row: self.row(compiled)?, rule: &compiled.rule, shared, place })
     }
 
     fn holds(&self, at: usize, hits: &Hits, status: Option<u16>, headers: &[(&str, &str)]) -> bool {

@@ -22,3 +22,4 @@ pub use export::{ClassExport, Export, export, provider, version};
 pub use failure::{Confidence, Failure, Judgement};
 pub use reason::{Reason, UnknownReason};
 pub use table::{Row, Sample, Table};
+pub use wait::reset_from_ms;

@@ -99,6 +99,9 @@ pub struct Sample {
     /// As [`crate::Failure::body`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
+    /// As [`crate::Failure::code`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
     /// As [`crate::Failure::message`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -111,6 +114,9 @@ pub struct Sample {
     /// The reset time that must be read, in epoch seconds; not checked when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reset_at: Option<i64>,
+    /// What a clock must show when the limit resets, as `YYYY-MM-DDTHH:MM:SS`; not checked when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reset_clock: Option<chrono::NaiveDateTime>,
     /// What [`crate::Judgement::retryable`] must be, where a stated wait changes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retryable: Option<bool>,
@@ -160,6 +166,7 @@ tables!(
     "zhipu",
     "litellm",
     "cloudflare",
+    "session",
     "transport",
     "generic",
     "status",

@@ -140,3 +140,97 @@ fn statuses_that_no_table_knows() {
     assert_eq!((judge(418).reason, judge(418).retryable), (Reason::Unrecognized4xx, false));
     assert_eq!((judge(567).reason, judge(567).retryable), (Reason::NoDetail, true));
 }
+
+#[test]
+fn what_timed_out_beside_a_refused_login_is_the_login() {
+    let session = "Your session has timed out. Please sign in again.";
+    check("x", Some(401), session, Class::Auth, Reason::ExpiredToken);
+    check("x", Some(403), "You were logged out: the login timed out", Class::Auth, Reason::ExpiredToken);
+    check("x", None, "Login server timed out", Class::Transient, Reason::Timeout);
+    check("x", Some(504), "The streaming session timed out", Class::Transient, Reason::Timeout);
+}
+
+#[test]
+fn a_certificate_is_a_setup_fault_only_where_it_is_judged() {
+    let proxy =
+        "Unable to connect: SSL certificate verification failed. Check your proxy or SSL certificates";
+    check("x", None, proxy, Class::InvalidRequest, Reason::TlsVerify);
+    check(
+        "x",
+        None,
+        "Unable to connect. Check your proxy or SSL certificates",
+        Class::Transient,
+        Reason::Connect,
+    );
+    check("x", Some(526), "526: Invalid SSL certificate", Class::Transient, Reason::BadGateway);
+}
+
+#[test]
+fn the_offer_to_buy_credits_does_not_name_the_limit() {
+    let window = "You've hit your usage limit, purchase more credits or try again at Mar 17th, 2030 5:46 PM.";
+    for provider in ["openai", "codex", "none"] {
+        let got = check(provider, None, window, Class::Exhausted, Reason::UsageLimit);
+        assert_eq!((got.reset_at, got.reset_clock), (None, "2030-03-17T17:46:00".parse().ok()), "{provider}");
+    }
+    check(
+        "openai",
+        None,
+        "You have no credits left, purchase more credits",
+        Class::Exhausted,
+        Reason::Credit,
+    );
+}
+
+#[test]
+fn a_code_beside_a_text_settles_what_the_text_leaves_open() {
+    let judge = |code, message, status| {
+        let failure = Failure { code: Some(code), message: Some(message), status, ..Failure::default() };
+        let got = classify(&failure);
+        (got.class, got.reason)
+    };
+    let connection = "Connection error.";
+    assert_eq!(judge("StreamTruncated", connection, None), (Class::Transient, Reason::StreamCut));
+    assert_eq!(judge("ECONNREFUSED", connection, None), (Class::Transient, Reason::Refused));
+    let coarse = "invalid_request_error";
+    assert_eq!(judge(coarse, "prompt is too long", Some(400)), (Class::TooLarge, Reason::ContextLength));
+    assert_eq!(judge("server_error", "x", Some(503)), (Class::Transient, Reason::Unavailable));
+    assert_eq!(judge("server_error", "x", None), (Class::Transient, Reason::ServerError));
+}
+
+#[test]
+fn slowing_down_is_a_limit_unless_the_server_is_the_one_that_cannot() {
+    check("openai", Some(503), "Slow Down", Class::Transient, Reason::Overloaded);
+    check("openai", Some(429), "Slow Down", Class::Throttled, Reason::RateLimit);
+}
+
+#[test]
+fn a_number_behind_the_marker_of_an_api_error_is_a_status() {
+    let text = "API Error: 400 due to tool use concurrency issues.";
+    assert!(!check("anthropic", None, text, Class::InvalidRequest, Reason::BadRequest).retryable);
+    check("x", None, "last error: 4000 things went odd", Class::Unknown, Reason::NoDetail);
+}
+
+#[test]
+fn a_short_wait_beside_a_used_up_quota_is_not_its_reset() {
+    let now = "2026-11-30T10:00:00Z".parse().ok();
+    let reset = |message, wait: &str| {
+        let headers = [("retry-after", wait)];
+        let failure = Failure {
+            status: Some(429),
+            headers: &headers,
+            message: Some(message),
+            now,
+            ..Failure::default()
+        };
+        let got = classify(&failure);
+        assert_eq!(got.retry_after_ms, wait.parse::<u64>().ok().map(|s| s * 1000), "{message}");
+        got.reset_at
+            .map(|at| at.timestamp() - now.map_or(0, |now: chrono::DateTime<chrono::Utc>| now.timestamp()))
+    };
+    let daily = "The quota per day is used up";
+    assert_eq!(reset(daily, "20"), None);
+    assert_eq!(reset(daily, "40000"), Some(40_000));
+    assert_eq!(reset("You've hit your usage limit", "600"), Some(600));
+    assert_eq!(reset("Too many requests", "20"), Some(20));
+    assert_eq!(reset("The quota is used up, it resets in 00:00:20", "20"), Some(20));
+}

@@ -73,6 +73,7 @@ proptest! {
         provider in prop::option::of(prop_oneof![Just("anthropic".to_owned()), Just("dashscope".to_owned()), any::<String>()]),
         status in prop::option::of(any::<u16>()),
         body in text(),
+        code in text(),
         message in text(),
         name in prop_oneof![Just("retry-after".to_owned()), Just("x-should-retry".to_owned()), any::<String>()],
         value in any::<String>(),
@@ -84,6 +85,7 @@ proptest! {
             status,
             headers: &headers,
             body: body.as_deref(),
+            code: code.as_deref(),
             message: message.as_deref(),
             now: seconds.and_then(|s| Utc.timestamp_opt(i64::from(s), 0).single()),
         };

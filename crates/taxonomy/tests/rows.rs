@@ -16,6 +16,7 @@ fn judge(table: &Table, sample: &Sample) -> retryscope_taxonomy::Judgement {
         status: sample.status,
         headers: &headers,
         body: sample.body.as_deref(),
+        code: sample.code.as_deref(),
         message: sample.message.as_deref(),
         now: None,
     })
@@ -37,6 +38,9 @@ fn check(table: &Table, row: &Row, sample: &Sample) -> Vec<String> {
     }
     if sample.reset_at.is_some() && got.reset_at.map(|at| at.timestamp()) != sample.reset_at {
         wrong.push(format!("{rule}: reset is {:?}", got.reset_at));
+    }
+    if sample.reset_clock.is_some() && got.reset_clock != sample.reset_clock {
+        wrong.push(format!("{rule}: the clock at the reset is {:?}", got.reset_clock));
     }
     wrong
 }

@@ -82,14 +82,12 @@ fn what_the_failure_asks_for(failure: &Failure, provider: Option<&str>, run: &Ru
     let status =
         table.and_then(|t| t.status_url.as_deref()).map(|url| format!(" ({url})")).unwrap_or_default();
     Some(match failure.class {
-        Class::Exhausted => match failure.reset_at {
-            Some(_) => format!(
-                "wait for the reset, or raise the limit of the account{billing}; starting again before that fails the same way"
-            ),
-            None => format!(
-                "top up the account or raise its limit{billing}; starting again before that fails the same way"
-            ),
-        },
+        Class::Exhausted if failure.reset_at.is_some() || failure.reset_clock.is_some() => format!(
+            "wait for the reset, or raise the limit of the account{billing}; starting again before that fails the same way"
+        ),
+        Class::Exhausted => format!(
+            "top up the account or raise its limit{billing}; starting again before that fails the same way"
+        ),
         Class::Auth => match failure.reason {
             Reason::ModelAccess | Reason::Permission => {
                 "ask for access to this model, or choose one the key may use".to_owned()

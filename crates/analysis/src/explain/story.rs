@@ -204,7 +204,13 @@ impl Story<'_> {
                 format!(" until {} (in {})", clock(at), words::span(left))
             }
             Some(at) => format!(" (it was to reset at {})", clock(at)),
-            None => String::new(),
+            None => failure
+                .reset_clock
+                .map(|clock| {
+                    let clock = clock.format("%Y-%m-%d %H:%M");
+                    format!(" (its reset is stated for {clock}, without a time zone)")
+                })
+                .unwrap_or_default(),
         }
     }
 

@@ -144,6 +144,7 @@ fn enrich(attempt: &mut Attempt, other: &Attempt) {
     {
         own.retry_after_ms = own.retry_after_ms.or(theirs.retry_after_ms);
         own.reset_at = own.reset_at.or(theirs.reset_at);
+        own.reset_clock = own.reset_clock.or(theirs.reset_clock).filter(|_| own.reset_at.is_none());
         own.status = own.status.or(theirs.status);
         if own.says_nothing() && !theirs.says_nothing() {
             own.class = theirs.class;

@@ -49,6 +49,7 @@ pub(crate) fn run(
         status: args.status,
         headers: &headers,
         body: args.body.as_deref(),
+        code: None,
         message: args.text.as_deref(),
         now: Some(now),
     };
@@ -112,7 +113,7 @@ fn of_record(record: &serde_json::Map<String, Value>, now: DateTime<Utc>) -> Jud
         Some(Value::Null) | None => None,
         Some(other) => Some(other.to_string()),
     };
-    let (provider, body, message) = (text("provider"), text("body"), text("message"));
+    let (provider, body, code, message) = (text("provider"), text("body"), text("code"), text("message"));
     let status = record.get("status").and_then(|s| s.as_u64().or_else(|| s.as_str()?.parse().ok()));
     let headers: Vec<(String, String)> = match record.get("headers") {
         Some(Value::Object(map)) => map
@@ -130,6 +131,7 @@ fn of_record(record: &serde_json::Map<String, Value>, now: DateTime<Utc>) -> Jud
         status: status.and_then(|s| u16::try_from(s).ok()),
         headers: &headers,
         body: body.as_deref(),
+        code: code.as_deref(),
         message: message.as_deref(),
         now: Some(now),
     })
@@ -143,6 +145,7 @@ fn object(judged: &Judgement) -> Value {
         "retryable": judged.retryable,
         "retry_after_ms": judged.retry_after_ms,
         "reset_at": judged.reset_at.map(|at| at.to_rfc3339_opts(chrono::SecondsFormat::Millis, true)),
+        "reset_clock": judged.reset_clock,
         "rule": judged.rule,
         "confidence": judged.confidence,
     })
@@ -161,6 +164,9 @@ fn page(judged: &Judgement, name: Option<&str>, now: DateTime<Utc>) -> String {
             .map(|ms| format!(" (in {})", words::span(ms)))
             .unwrap_or_default();
         page.row("resets", &format!("{}{left}", at.format("%Y-%m-%d %H:%M:%S UTC")));
+    }
+    if let Some(clock) = judged.reset_clock {
+        page.row("resets", &format!("{clock}, time zone not stated"));
     }
     page.row("what to do", judged.class.advice());
     let table =

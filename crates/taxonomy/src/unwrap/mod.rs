@@ -42,6 +42,15 @@ pub(crate) struct Layer {
     pub(crate) from_body: bool,
 }
 
+impl Layer {
+    /// What a log keeps as the code of a failure, beside its text.
+    pub(crate) fn of_code(code: &str) -> Self {
+        let mut layer = Self { text: fold(code), ..Self::default() };
+        push_code(&mut layer, code);
+        layer
+    }
+}
+
 /// Returns the layers of an error, innermost first; those of the body before those of the message.
 pub(crate) fn layers(body: Option<&str>, message: Option<&str>) -> Vec<Layer> {
     let mut unwrapping = Unwrapping::default();
@@ -133,9 +142,15 @@ impl Unwrapping {
         }
         let own = self.take_objects(raw, depth);
         match split_at_cause(&own) {
-            Some((wrapper, cause)) => {
+            Some((wrapper, marker, cause)) => {
                 self.text(cause, depth + 1);
-                self.push_text(wrapper);
+                // The marker itself is a cue for a number right behind it ("API Error: 400 due to ..."). What follows the
+                // number may be any words, so the cause alone would not show it to be a status.
+                let leading = cause.bytes().take_while(u8::is_ascii_digit).count();
+                let behind = cause.get(..leading).filter(|digits| digits.len() == 3);
+                let status = behind.and_then(|digits| status::status_in(&format!("{marker}{digits}")));
+                let status = status::status_in(wrapper).or(status);
+                self.push(Layer { status, text: fold(wrapper), ..Layer::default() });
             }
             None => self.push_text(&own),
         }
@@ -383,15 +398,15 @@ fn take_headers(map: &serde_json::Map<String, Value>, layer: &mut Layer) {
     }
 }
 
-/// Splits a text into what the wrapper says and the cause that it names.
-fn split_at_cause(text: &str) -> Option<(&str, &str)> {
+/// Splits a text into what the wrapper says, the marker, and the cause that the wrapper names.
+fn split_at_cause(text: &str) -> Option<(&str, &str, &str)> {
     // The last marker is the innermost one.
     let marker = markers()?.find_iter(text).last()?;
     let cause = text.get(marker.end()..)?;
     let end = CAUSE_ENDS.iter().filter_map(|mark| cause.find(mark)).min().unwrap_or(cause.len());
     let cause = cause.get(..end)?.trim();
     let is_only_a_cut_object = cause.trim_matches(['{', '}', ' ', '.', ')']).is_empty();
-    (!is_only_a_cut_object).then_some((text.get(..marker.start())?, cause))
+    (!is_only_a_cut_object).then_some((text.get(..marker.start())?, text.get(marker.range())?, cause))
 }
 
 #[cfg(test)]

@@ -112,6 +112,34 @@ pub(super) fn parse_prefix(text: &str) -> Option<Wait> {
     nanos.and_then(Wait::from_nanos)
 }
 
+/// Reads a duration as a clock shows it at the start of `text`: "00:59:30", and with days "1.02:00:00".
+///
+/// Two numbers are none: "10:30" may be minutes and seconds, or a time of day.
+pub(super) fn parse_clock(text: &str) -> Option<Wait> {
+    let whole = |text: &'_ str| -> Option<(u128, usize)> {
+        let len = digits(text);
+        (1..=2).contains(&len).then(|| text.get(..len)?.parse().ok().map(|number| (number, len)))?
+    };
+    let text = text.trim_start();
+    let days = whole(text).filter(|(_, len)| text.get(*len..).is_some_and(|rest| rest.starts_with('.')));
+    let (days, mut rest) = match days {
+        Some((days, len)) => (days, text.get(len + 1..)?),
+        None => (0, text),
+    };
+    let mut parts = [0_u128; 3];
+    for (place, part) in parts.iter_mut().enumerate() {
+        if place > 0 {
+            rest = rest.strip_prefix(':')?;
+        }
+        let (number, len) = whole(rest)?;
+        (*part, rest) = (number, rest.get(len..)?);
+    }
+    let [hours, minutes, seconds] = parts;
+    let is_one =
+        minutes < 60 && seconds < 60 && !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == ':');
+    is_one.then(|| Wait::from_nanos(days * DAY + hours * HOUR + minutes * MINUTE + seconds * SECOND))?
+}
+
 /// Reads a whole text as a duration: with units, or as a bare number of `unit_ms` milliseconds.
 pub(super) fn parse_whole(text: &str, unit_ms: u128) -> Option<Wait> {
     let text = text.trim();
@@ -198,6 +226,16 @@ mod tests {
         check("2026-08-06", None);
         check("a moment", None);
         check("1500", None);
+    }
+
+    #[test]
+    fn as_a_clock_shows_it() {
+        let clock = |text: &str| parse_clock(text).map(|wait| wait.ms);
+        assert_eq!(clock("00:59:30."), Some(3_570_000));
+        assert_eq!(clock("1.02:00:00"), Some(93_600_000));
+        for text in ["10:30", "10:30 pm", "00:61:00", "1:2:3:4", "2026-01-01", "10:30:00z"] {
+            assert_eq!(clock(text), None, "{text}");
+        }
     }
 
     #[test]

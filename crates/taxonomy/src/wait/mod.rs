@@ -4,19 +4,23 @@
 //! decided here. Rate-limit buckets ("full again at ...") give a reset time, an upper bound, and never a wait.
 //! Rounding is up, to whole milliseconds; where two places state the same wait, the finer one counts.
 
+mod date;
 mod duration;
 mod text;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, NaiveDateTime, TimeDelta, Utc};
 
 use self::duration::Wait;
+use self::text::Reset;
 use crate::unwrap::Layer;
+use crate::{Class, Reason};
 
 /// What was stated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Stated {
     pub(crate) retry_after_ms: Option<u64>,
     pub(crate) reset_at: Option<DateTime<Utc>>,
+    pub(crate) reset_clock: Option<NaiveDateTime>,
     pub(crate) should_retry: Option<bool>,
 }
 
@@ -27,6 +31,19 @@ pub(crate) struct Places {
     pub(crate) sentences: bool,
     /// A plan's window, which is sent with good answers too.
     pub(crate) plan_windows: bool,
+    /// From which length on a stated wait is taken to end with a new limit, though it does not speak of one.
+    pub(crate) reset_from_ms: u64,
+}
+
+/// A throttle that asks for more than this is none that a run can sit out.
+pub(crate) const LONGEST_THROTTLE_MS: u64 = 3_600_000;
+
+/// Returns from which length on a stated wait is taken to end with a new limit, though it does not speak of one.
+///
+/// The wait beside a used-up quota may be the short one that every refusal of that provider carries, and no wait for the
+/// quota's own day or month; beside a plan's window it is the rest of the window.
+pub fn reset_from_ms(class: Class, reason: Reason) -> u64 {
+    if class == Class::Exhausted && reason != Reason::UsageLimit { LONGEST_THROTTLE_MS } else { 0 }
 }
 
 /// Reads all places of one failure.
@@ -50,12 +67,30 @@ pub(crate) fn read(
     let window = places.plan_windows.then(|| codex_window(&named)).flatten();
 
     let wait = finest([header, field, sentence, window]);
-    let reset_at = stated_reset(&named, layers)
-        .or_else(|| Some(base? + TimeDelta::milliseconds(i64::try_from(wait?.ms).ok()?)))
+    let until_reset = || {
+        let sentence = || {
+            layers.iter().find_map(|layer| text::wait_for_reset_in(&layer.text)).filter(|_| places.sentences)
+        };
+        let long = wait.filter(|wait| wait.ms >= places.reset_from_ms);
+        named
+            .get("resets_in_seconds")
+            .and_then(|value| duration::parse_whole(value, 1_000))
+            .or(window)
+            .or_else(sentence)
+            .or(long)
+    };
+    let dated = layers.iter().find_map(|layer| text::reset_in(&layer.text));
+    let reset_at = stated_reset(&named, layers, dated)
+        .or_else(|| Some(base? + TimeDelta::milliseconds(i64::try_from(until_reset()?.ms).ok()?)))
         .or_else(|| bucket_reset(&named, base));
+    let reset_clock = match dated {
+        Some(Reset::Clock(clock)) if reset_at.is_none() => Some(clock),
+        _ => None,
+    };
     Stated {
         retry_after_ms: wait.map(|wait| wait.ms),
         reset_at,
+        reset_clock,
         should_retry: named.get("x-should-retry").and_then(|value| value.trim().parse().ok()),
     }
 }
@@ -128,13 +163,16 @@ fn codex_window(named: &Named<'_>) -> Option<Wait> {
 }
 
 /// A reset time stated as such.
-fn stated_reset(named: &Named<'_>, layers: &[Layer]) -> Option<DateTime<Utc>> {
+fn stated_reset(named: &Named<'_>, layers: &[Layer], dated: Option<Reset>) -> Option<DateTime<Utc>> {
     let fields = layers.iter().flat_map(|layer| &layer.fields);
     let mut stated =
         fields.filter(|(name, _)| matches!(name.as_str(), "resets_at" | "reset_at" | "quotaresettimestamp"));
     stated
         .find_map(|(_, value)| moment(value))
-        .or_else(|| layers.iter().find_map(|layer| text::reset_in(&layer.text)))
+        .or(match dated {
+            Some(Reset::At(at)) => Some(at),
+            _ => None,
+        })
         .or_else(|| named.get("anthropic-ratelimit-unified-reset").and_then(moment))
 }
 
@@ -181,7 +219,7 @@ fn epoch(digits: &str) -> Option<DateTime<Utc>> {
 mod tests {
     use super::*;
 
-    const ALL: Places = Places { sentences: true, plan_windows: true };
+    const ALL: Places = Places { sentences: true, plan_windows: true, reset_from_ms: 0 };
 
     fn check(headers: &[(&str, &str)], body: Option<&str>, expected_ms: Option<u64>, reset: Option<i64>) {
         let layers = crate::unwrap::layers(body, None);

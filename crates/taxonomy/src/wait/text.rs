@@ -6,14 +6,19 @@
 use std::sync::OnceLock;
 
 use aho_corasick::{AhoCorasick, MatchKind};
-use chrono::{DateTime, FixedOffset, NaiveDateTime, TimeZone, Utc};
+use chrono::{DateTime, FixedOffset, NaiveDateTime, Utc};
 
+use super::date;
 use super::duration::{self, Wait};
 
 #[derive(Clone, Copy)]
 enum Cue {
     /// The duration follows.
     Before,
+    /// The duration follows, perhaps as a clock shows it ("00:59:30").
+    In,
+    /// As [`Cue::In`], and at its end the limit is new.
+    Reset,
     /// The duration follows; a bare number is seconds, as in the header of that name.
     HeaderName,
     /// The duration follows, if the sentence speaks of trying again: the words are too common otherwise.
@@ -23,9 +28,9 @@ enum Cue {
 }
 
 const CUES: &[(&str, Cue)] = &[
-    ("again in", Cue::Before),
+    ("again in", Cue::In),
     ("again after", Cue::Before),
-    ("retry in", Cue::Before),
+    ("retry in", Cue::In),
     ("retry after", Cue::Before),
     ("retry the request in", Cue::Before),
     ("retry the request after", Cue::Before),
@@ -33,10 +38,11 @@ const CUES: &[(&str, Cue)] = &[
     ("retry your request after", Cue::Before),
     ("please wait", Cue::Before),
     ("wait for", Cue::Before),
-    ("resets in", Cue::Before),
-    ("reset in", Cue::Before),
-    ("quota will reset after", Cue::Before),
-    ("available in", Cue::Before),
+    ("resets in", Cue::Reset),
+    ("reset in", Cue::Reset),
+    ("quota will reset after", Cue::Reset),
+    ("replenished in", Cue::Reset),
+    ("available in", Cue::In),
     (" try in", Cue::Before),
     ("retry-after", Cue::HeaderName),
     ("retry_after", Cue::HeaderName),
@@ -81,20 +87,32 @@ const ROUTER: &[&str] =
 
 /// Returns the first wait that the provider states in folded `text`.
 pub(super) fn wait_in(text: &str) -> Option<Wait> {
+    wait_by(text, |_| true)
+}
+
+/// Returns the first wait in folded `text` that is said to end with a new limit.
+pub(super) fn wait_for_reset_in(text: &str) -> Option<Wait> {
+    wait_by(text, |cue| matches!(cue, Cue::Reset))
+}
+
+fn wait_by(text: &str, counts: impl Fn(Cue) -> bool) -> Option<Wait> {
     if !text.bytes().any(|b| b.is_ascii_digit()) {
         return None;
     }
     let cues = automaton()?;
     let mut found = None;
     for hit in cues.find_overlapping_iter(text) {
-        let Some(&(_, cue)) = CUES.get(hit.pattern().as_usize()) else { continue };
+        let Some(&(_, cue)) = CUES.get(hit.pattern().as_usize()).filter(|(_, cue)| counts(*cue)) else {
+            continue;
+        };
         let before = text.get(..hit.start()).unwrap_or_default();
         let after = text.get(hit.end()..).unwrap_or_default();
         let wait = match cue {
             Cue::Behind => duration_at_end(before),
             Cue::CommonWord if !AGAIN.iter().any(|word| text.contains(word)) => None,
-            Cue::Before | Cue::CommonWord => stated(before, after, false),
-            Cue::HeaderName => stated(before, after, true),
+            Cue::Before | Cue::CommonWord => stated(before, after, |_| None),
+            Cue::In | Cue::Reset => stated(before, after, duration::parse_clock),
+            Cue::HeaderName => stated(before, after, duration::parse_bare_seconds),
         };
         if wait.is_some() {
             found = wait;
@@ -116,7 +134,8 @@ fn automaton() -> Option<&'static AhoCorasick> {
         .as_ref()
 }
 
-fn stated(before: &str, after: &str, bare_number_is_seconds: bool) -> Option<Wait> {
+/// Reads the duration that follows, with units or in the one other form that `bare` reads.
+fn stated(before: &str, after: &str, bare: impl Fn(&str) -> Option<Wait>) -> Option<Wait> {
     if PLAN_BEFORE.iter().any(|words| before.ends_with(words)) || is_counted_attempt(before, after) {
         return None;
     }
@@ -124,8 +143,7 @@ fn stated(before: &str, after: &str, bare_number_is_seconds: bool) -> Option<Wai
     for filler in FILLERS {
         rest = rest.strip_prefix(filler).unwrap_or(rest);
     }
-    duration::parse_prefix(rest)
-        .or_else(|| if bare_number_is_seconds { duration::parse_bare_seconds(rest) } else { None })
+    duration::parse_prefix(rest).or_else(|| bare(rest))
 }
 
 /// "retry in 4s (attempt 2/5)" and "attempt 2: retry in 4s" are an agent counting.
@@ -146,11 +164,19 @@ fn duration_at_end(text: &str) -> Option<Wait> {
     duration::parse_prefix(run.get(number..)?)
 }
 
-/// Returns the reset time that folded `text` states as an absolute time.
+/// A reset time as a sentence states it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reset {
+    At(DateTime<Utc>),
+    /// What a clock will show, in a time zone that is not named.
+    Clock(NaiveDateTime),
+}
+
+/// Returns the reset time that folded `text` states as a date.
 ///
 /// A bare time of day ("resets 2am") is not turned into one: its date and zone are not in the text.
-pub(super) fn reset_in(text: &str) -> Option<DateTime<Utc>> {
-    epoch_behind_bar(text).or_else(|| dated_reset(text))
+pub(super) fn reset_in(text: &str) -> Option<Reset> {
+    epoch_behind_bar(text).map(Reset::At).or_else(|| dated_reset(text))
 }
 
 /// "limit reached|1760000400".
@@ -162,36 +188,42 @@ fn epoch_behind_bar(text: &str) -> Option<DateTime<Utc>> {
     super::epoch(tail.get(..len)?)
 }
 
-/// "resets at 2026-05-01T10:00:00+08:00", and "将在 2026-08-06 20:06:00 重置", which the one provider that writes so
-/// means as Chinese time. Without a zone, and in no other language, the time is not taken.
-fn dated_reset(text: &str) -> Option<DateTime<Utc>> {
-    // Most texts hold no date, and looking for one byte is far cheaper than looking for words.
-    if text.bytes().filter(|b| *b == b'-').count() < 2 || !text.contains(':') {
+/// Words before the date from which on it works again.
+const FROM_THEN_ON: &[&str] = &[
+    "reset at",
+    "resets at",
+    "resets on",
+    "reset on",
+    "again at",
+    "again on",
+    "again after",
+    "again from",
+    "access on",
+    "access at",
+    "available on",
+    "available at",
+    "replenished at",
+    "replenished on",
+    "renews on",
+    "renews at",
+];
+
+/// "resets at 2026-05-01T10:00:00+08:00", "try again at Mar 17th, 2030 5:46 PM", and "将在 2026-08-06 20:06:00 重置",
+/// which the one provider that writes so means as Chinese time.
+fn dated_reset(text: &str) -> Option<Reset> {
+    // Most texts hold no time of day, and looking for one byte is far cheaper than looking for words.
+    if !text.contains(':') {
         return None;
     }
     if let Some(marker) = text.find("重置") {
-        let (stamp, _) = stamp_in(text.get(..marker)?)?;
-        let zone = FixedOffset::east_opt(8 * 3600)?;
-        return zone.from_local_datetime(&stamp).single().map(|time| time.with_timezone(&Utc));
+        let written = date::near_end_of(text.get(..marker)?)?;
+        let zone = written.zone.or_else(|| FixedOffset::east_opt(8 * 3600))?;
+        return date::in_zone(written.clock, zone).map(Reset::At);
     }
-    let marker =
-        ["reset at", "resets at", "resets on", "reset on"].iter().find_map(|words| text.find(words))?;
-    let (stamp, rest) = stamp_in(text.get(marker..)?)?;
-    if rest.starts_with('z') || rest.starts_with(" utc") {
-        return Some(stamp.and_utc());
-    }
-    let zone: FixedOffset = rest.get(..6)?.parse().ok()?;
-    zone.from_local_datetime(&stamp).single().map(|time| time.with_timezone(&Utc))
-}
-
-/// The first "2026-08-06 20:06:00" in `text`, and what follows it.
-fn stamp_in(text: &str) -> Option<(NaiveDateTime, &str)> {
-    const LEN: usize = "2026-08-06 20:06:00".len();
-    text.char_indices().filter(|(_, c)| c.is_ascii_digit()).find_map(|(at, _)| {
-        let stamp = text.get(at..at + LEN).filter(|stamp| stamp.as_bytes().get(4) == Some(&b'-'))?;
-        let stamp = NaiveDateTime::parse_from_str(&stamp.replace('t', " "), "%Y-%m-%d %H:%M:%S").ok()?;
-        Some((stamp, text.get(at + LEN..)?))
-    })
+    let mut behind =
+        FROM_THEN_ON.iter().flat_map(|words| text.match_indices(words).map(|(at, _)| at + words.len()));
+    let written = behind.find_map(|at| date::first_in(text.get(at..)?))?;
+    Some(written.moment().map_or(Reset::Clock(written.clock), Reset::At))
 }
 
 #[cfg(test)]
@@ -234,12 +266,26 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_as_a_clock_shows_it() {
+        check("Quota will be replenished in 00:59:30.", Some(3_570_000));
+        check("Try again in 1.02:00:00", Some(93_600_000));
+        check("again after 10:30:00", None);
+        check("again in 10:30", None);
+    }
+
+    #[test]
     fn reads_absolute_resets() {
-        let at = |text: &str| reset_in(&crate::unwrap::fold(text)).map(|time| time.timestamp());
-        assert_eq!(at("usage limit reached|1760000400"), Some(1_760_000_400));
-        assert_eq!(at("您的限额将在 2026-08-06 20:06:00 重置"), Some(1_786_017_960));
-        assert_eq!(at("limit reached, resets at 2026-08-06T20:06:00+08:00"), Some(1_786_017_960));
-        assert_eq!(at("Your limit will reset at 2026-08-06 20:06:00"), None);
+        let at = |text: &str| reset_in(&crate::unwrap::fold(text));
+        let moment = |seconds| DateTime::from_timestamp(seconds, 0).map(Reset::At);
+        let clock = |text: &str| text.parse().ok().map(Reset::Clock);
+        assert_eq!(at("usage limit reached|1760000400"), moment(1_760_000_400));
+        assert_eq!(at("您的限额将在 2026-08-06 20:06:00 重置"), moment(1_786_017_960));
+        assert_eq!(at("limit reached, resets at 2026-08-06T20:06:00+08:00"), moment(1_786_017_960));
+        assert_eq!(at("You will regain access on 2026-12-01 at 00:00 UTC."), moment(1_796_083_200));
+        assert_eq!(at("Your limit will reset at 2026-08-06 20:06:00"), clock("2026-08-06T20:06:00"));
+        assert_eq!(at("or try again at Mar 17th, 2030 5:46 PM."), clock("2030-03-17T17:46:00"));
         assert_eq!(at("resets 2am"), None);
+        assert_eq!(at("Try again at 5:46 PM"), None);
+        assert_eq!(at("it failed on 2026-12-01 at 00:00 UTC"), None);
     }
 }

@@ -59,10 +59,53 @@ fn missing(run: &Run, turn: &Turn, has_ids: bool) -> Option<Vec<String>> {
         .any(|attempt| attempt.reached == Some(true) && attempt.output_started != Some(true));
     // A stream that broke off had begun with a good status.
     let answered = answered && !matches!(failure.reason, Reason::StreamCut | Reason::IdleTimeout);
+    let named =
+        failure.upstream_request_id.is_some() || failure.message.as_deref().is_some_and(names_a_request);
     let lacks = [
         (cause.candidate.model.is_none() && run.facts.model.is_none(), "the model"),
         (failure.status.is_none() && answered, "the status"),
-        (failure.upstream_request_id.is_none() && has_ids, "the request id"),
+        (!named && has_ids, "the request id"),
     ];
     Some(lacks.into_iter().filter(|(lacks, _)| *lacks).map(|(_, what)| what.to_owned()).collect())
+}
+
+/// Labels of a request id, in lower case, and one beginning that needs no label.
+const LABELS: [&str; 5] = ["request_id", "request-id", "request id", "requestid", "req_"];
+
+/// Whether the text that the person saw holds a request id: what stands behind a label and looks like one.
+fn names_a_request(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    LABELS.iter().flat_map(|label| text.match_indices(label).map(|(at, _)| at + label.len())).any(|behind| {
+        let rest = text.get(behind..).unwrap_or_default();
+        let value = rest.trim_start_matches([' ', ':', '=', '"', '\'', '\\', '(', '#', '[']);
+        let is_part = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+        let len = value.bytes().take_while(is_part).count();
+        // Ids are long and hold digits; "request id is missing" holds none.
+        len >= 8 && value.bytes().take(len).any(|b| b.is_ascii_digit())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_in_the_text_is_named() {
+        for text in [
+            r#"API Error: 529 {"type":"error","request_id":"req_011A2b3C4d5E"}"#,
+            "Bad gateway (Request ID: 0aa1-bb22-cc33)",
+            "overloaded, see req_011A2b3C4d5E",
+            r#"{\"x-request-id\": \"9d8c7b6a5\"}"#,
+        ] {
+            assert!(names_a_request(text), "{text}");
+        }
+        for text in [
+            r#"{"request_id":null}"#,
+            "the request id is missing",
+            "request id: ",
+            "no such request 12345678",
+        ] {
+            assert!(!names_a_request(text), "{text}");
+        }
+    }
 }
