@@ -33,6 +33,25 @@ fn verdicts(rule: &str, path: &str) -> BTreeSet<String> {
     findings.iter().map(|finding| finding["verdict"].as_str().unwrap().to_owned()).collect()
 }
 
+#[test]
+fn advice_names_only_what_can_change_something() {
+    // Switched off already; the next one rules the same loop.
+    let off = ran(&["replay", "omp/retry-disabled-anthropic-529/logs"]).stdout;
+    assert!(
+        off.contains("RS304") && !off.contains("set retry.enabled") && !off.contains("lower retry."),
+        "{off}"
+    );
+    let on = ran(&["replay", "omp/persistent-503-defaults/logs"]).stdout;
+    assert!(on.contains("set retry.enabled: false") && on.contains("lower retry.maxRetries"), "{on}");
+    // A loop that this setting does not bound, and the one that it does.
+    let advice = |path: &str| {
+        let answer = ran(&["audit", path, "--select", "RS102", "--format", "json"]).json();
+        answer["findings"][0]["fix"].as_str().map(str::to_owned)
+    };
+    assert_eq!(advice("./claude-code/422/logs"), None);
+    assert!(advice("./claude-code/401/logs").unwrap().contains("CLAUDE_CODE_MAX_RETRIES"));
+}
+
 fn codes() -> Vec<String> {
     let text = ran(&["audit", "--rules"]).stdout;
     text.lines().filter_map(|line| Some(line.strip_prefix("## ")?.split_once(' ')?.0.to_owned())).collect()

@@ -151,6 +151,24 @@ fn reasons_that_are_not_in_the_log_are_not_told() {
 }
 
 #[test]
+fn a_fork_that_asked_nothing_yet_says_whose_its_entries_are() {
+    let log = concat!(
+        r#"{"type":"session","version":3,"id":"0199aaaa-0000-7000-8000-000000000402","timestamp":"2026-01-03T00:00:00.000Z","parentSession":"/s/x.jsonl"}"#,
+        "\n",
+        r#"{"type":"message","id":"u","timestamp":"2026-01-02T00:00:01.000Z","message":{"role":"user","timestamp":1767312001000}}"#,
+        "\n",
+    );
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("session.jsonl");
+    std::fs::write(&file, log).unwrap();
+    let told = ran(&["replay", file.to_str().unwrap()]).stdout;
+    assert!(
+        told.contains("before 2026-01-03T00:00:00Z are copies from the session it was forked from"),
+        "{told}"
+    );
+}
+
+#[test]
 fn doctor_says_what_is_there_and_what_is_not() {
     let page = ran(&["doctor", "--root", "codex"]).stdout;
     assert!(page.contains("codex 0.171"), "the newest version decides: {page}");

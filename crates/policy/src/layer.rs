@@ -186,6 +186,15 @@ impl LayerPolicy {
         }
     }
 
+    /// Whether a setting decides about its presence, its retries or its waits.
+    pub fn is_ruled_by(&self, setting: &str) -> bool {
+        let switch = self.switch.as_ref().map(|switch| &switch.setting);
+        let raise = self.raised_by.as_ref().map(|raise| &raise.setting);
+        let named =
+            [self.setting.as_ref(), self.base_setting.as_ref(), self.cap_setting.as_ref(), switch, raise];
+        named.into_iter().flatten().any(|name| name == setting)
+    }
+
     /// Whether it retries a status on purpose with this provider.
     pub fn lists(&self, provider: &str, status: u16) -> bool {
         self.retries_with.iter().any(|with| with.status == status && provider.starts_with(&with.provider))

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     layer::{Layer, LayerPolicy},
+    settings::SettingValue,
     version::VersionRange,
 };
 
@@ -194,12 +195,27 @@ pub struct Setting {
     pub helps: Vec<String>,
     /// What changing it would do, as advice.
     pub remedy: String,
+    /// The value that `remedy` asks for, as text: of a switch, or a number to go down to. `None` where it names no one value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sets: Option<String>,
     /// Provider ids under which the agent is reported not to apply it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_applied_in: Vec<String>,
     /// Versions it holds for.
     #[serde(default, skip_serializing)]
     pub versions: VersionRange,
+}
+
+impl Setting {
+    /// Whether a value is what `remedy` asks for, so that following the advice would change nothing.
+    pub fn is_reached_by(&self, value: &str) -> bool {
+        let Some(sets) = self.sets.as_deref() else { return false };
+        let is_on = |text: &str| SettingValue::Text(text.to_owned()).is_on();
+        match (sets.parse::<u64>(), value.parse::<u64>()) {
+            (Ok(most), Ok(value)) => value <= most,
+            _ => is_on(sets).is_some() && is_on(sets) == is_on(value),
+        }
+    }
 }
 
 /// How a fact is known.

@@ -339,3 +339,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn advice_is_followed_where_the_value_is_reached() {
+    let reached = |agent: &str, name: &str, value: &str| {
+        let policy = find(agent, None).unwrap();
+        policy.settings.iter().find(|setting| setting.name == name).unwrap().is_reached_by(value)
+    };
+    assert!(reached("omp", "retry.enabled", "false") && reached("omp", "retry.enabled", "off"));
+    assert!(!reached("omp", "retry.enabled", "true"));
+    assert!(reached("omp", "retry.maxRetries", "0") && !reached("omp", "retry.maxRetries", "2"));
+    assert!(reached("codex", "request_max_retries", "0") && !reached("codex", "request_max_retries", "1"));
+    assert!(reached("claude-code", "CLAUDE_CODE_RETRY_WATCHDOG", "1"));
+    // Advice that names no one value is never done with.
+    assert!(!reached("claude-code", "CLAUDE_CODE_MAX_RETRIES", "0"));
+}

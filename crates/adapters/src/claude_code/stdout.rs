@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use retryscope_events::{
     Body, Candidate, Event, Layer, ModelFailed, ModelRequest, ModelResponse, ModelRetry, Source,
 };
-use retryscope_record::{Facts, GapKind, Item, Mark, Place, RunKey, Shown, Sink, TurnOutcome};
+use retryscope_record::{Facts, GapKind, Item, Mark, Place, RawFailure, RunKey, Shown, Sink, TurnOutcome};
 
 use super::transcript::{status_in, usage_of};
 use super::{AGENT, subagent_key};
@@ -22,6 +22,7 @@ pub(super) struct Stdout {
     turns: u64,
     turn: Option<String>,
     main: Asked,
+    held: Option<Held>,
     /// Subagents by id.
     children: Vec<(String, Asked)>,
 }
@@ -35,6 +36,15 @@ struct Asked {
     introduced: bool,
 }
 
+/// The final error of the main conversation, until its next line: a `result` may say more of it, and an error that is said twice is two.
+struct Held {
+    place: Place,
+    run: RunKey,
+    at: Option<DateTime<Utc>>,
+    turn: Option<String>,
+    failed: ModelFailed,
+}
+
 impl LineDecoder for Stdout {
     fn line(&mut self, place: Place, line: &[u8], sink: &mut dyn Sink) {
         let Some(record) = Object::parse(line) else {
@@ -45,13 +55,18 @@ impl LineDecoder for Stdout {
             return;
         };
         let Some(session) = record.string("session_id") else { return };
+        let kind = record.str("type");
+        let subtype = record.str("subtype");
+        let is_of_answers = matches!(kind.as_deref(), Some("assistant" | "user"))
+            || matches!(subtype.as_deref(), Some("init" | "api_retry"));
+        if is_of_answers || self.session.as_ref() != Some(&session) {
+            self.release(None, None, sink);
+        }
         let mut say =
             Say { place, run: RunKey::new(AGENT, &*session), at: record.time("timestamp"), turn: None, sink };
         if self.session.as_ref() != Some(&session) {
             self.enter(session, &mut say);
         }
-        let kind = record.str("type");
-        let subtype = record.str("subtype");
         match (kind.as_deref(), subtype.as_deref()) {
             (Some("system"), Some("init")) => self.init(&record, &mut say),
             (Some("system"), Some("api_retry")) => self.retry(&record, &record, None, &mut say),
@@ -73,6 +88,10 @@ impl LineDecoder for Stdout {
             _ => {}
         }
     }
+
+    fn end(&mut self, sink: &mut dyn Sink) {
+        self.release(None, None, sink);
+    }
 }
 
 struct Say<'a> {
@@ -89,10 +108,14 @@ impl Say<'_> {
     }
 
     fn event(&mut self, body: impl Into<Body>) {
+        self.failure(body, None);
+    }
+
+    fn failure(&mut self, body: impl Into<Body>, raw: Option<&RawFailure>) {
         let mut event = Event::new(&*self.run.id, DateTime::UNIX_EPOCH, body).agent(AGENT);
         event.ts = self.at;
         event.turn.clone_from(&self.turn);
-        self.sink.item(self.place, Item::Event(&event, None));
+        self.sink.item(self.place, Item::Event(&event, raw));
     }
 
     fn shows(&mut self, requests: Shown, because: &'static str) {
@@ -117,6 +140,14 @@ impl Stdout {
             "standard output shows retries after HTTP and connection errors, but no silent repeats",
         );
         self.begin_turn(say);
+    }
+
+    /// Says the error that was held back, with the text and the reason that the result gives.
+    fn release(&mut self, message: Option<String>, reason: Option<String>, sink: &mut dyn Sink) {
+        let Some(Held { place, run, at, turn, mut failed }) = self.held.take() else { return };
+        failed.message = message.or(failed.message);
+        let raw = reason.map(|body| RawFailure { headers: Vec::new(), body: Some(body) });
+        Say { place, run, at, turn, sink }.failure(failed, raw.as_ref());
     }
 
     fn begin_turn(&mut self, say: &mut Say<'_>) {
@@ -180,6 +211,7 @@ impl Stdout {
         if record.raw("parent_tool_use_id").is_some() && agent.is_none() {
             return;
         }
+        let is_main = agent.is_none();
         let call = record.string("parent_tool_use_id");
         let message = record.object("message").unwrap_or_default();
         let asked = self.conversation(agent, call, say);
@@ -189,7 +221,7 @@ impl Stdout {
             say.mark(&Mark::Anchor(id));
         }
         if message.is("model", "<synthetic>") {
-            // The final error; `result` repeats it.
+            // The final error; `result` repeats it, and may say more.
             let text =
                 message.objects("content").and_then(|blocks| blocks.iter().find_map(|b| b.string("text")));
             let Some(text) = text else { return };
@@ -201,7 +233,12 @@ impl Stdout {
             failed.status =
                 record.status("api_error_status").or_else(|| record.status("apiErrorStatus")).or(from_text);
             failed.upstream_request_id = record.string("request_id").or_else(|| record.string("requestId"));
-            say.event(failed);
+            if is_main {
+                let (run, turn) = (say.run.clone(), say.turn.clone());
+                self.held = Some(Held { place: say.place, run, at: say.at, turn, failed });
+            } else {
+                say.event(failed);
+            }
             return;
         }
         let id = message.string("id");
@@ -235,6 +272,8 @@ impl Stdout {
             _ => TurnOutcome::Succeeded,
         };
         let message = if is_error { record.string("result") } else { None };
+        let named = reason.clone().filter(|reason| names_failure(reason));
+        self.release(message.clone(), named, say.sink);
         if let Some(uuid) = record.string("uuid") {
             say.mark(&Mark::Anchor(uuid));
         }
@@ -262,6 +301,11 @@ impl Asked {
     }
 }
 
+/// Whether the word for the end of a turn says what was wrong with its last request, and not only that something was.
+fn names_failure(reason: &str) -> bool {
+    reason == "prompt_too_long"
+}
+
 /// `modelUsage.<model>.provider`: `firstParty`, `vertex`, and so on.
 fn provider_of_result(record: &Object<'_>) -> Option<String> {
     let usage = record.object("modelUsage")?;
@@ -270,4 +314,45 @@ fn provider_of_result(record: &Object<'_>) -> Option<String> {
         "firstParty" => "anthropic".to_owned(),
         _ => provider,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use retryscope_record::{Collected, Statement};
+
+    use super::*;
+
+    /// Returns text and body of each failure that is said.
+    fn failures(lines: &[&str]) -> Vec<(Option<String>, Option<String>)> {
+        let mut sink = Collected::default();
+        let mut stdout = Stdout::default();
+        for (n, line) in lines.iter().enumerate() {
+            stdout.line(Place::Line(n as u64 + 1), line.as_bytes(), &mut sink);
+        }
+        stdout.end(&mut sink);
+        let failure = |(_, item): (_, Statement)| match item {
+            Statement::Event(event, raw) => match event.body {
+                Body::ModelFailed(failed) => Some((failed.message, raw.and_then(|raw| raw.body))),
+                _ => None,
+            },
+            Statement::Mark { .. } => None,
+        };
+        sink.items.into_iter().filter_map(failure).collect()
+    }
+
+    const ERROR: &str = r#"{"type":"assistant","session_id":"s","uuid":"u","error":"invalid_request","message":{"id":"m","model":"<synthetic>","content":[{"type":"text","text":"It failed"}]}}"#;
+    const RESULT: &str = r#"{"type":"result","session_id":"s","subtype":"success","is_error":true,"terminal_reason":"prompt_too_long","result":"Too many tokens"}"#;
+
+    #[test]
+    fn the_result_says_more_of_the_final_error() {
+        let text = |text: &str| Some(text.to_owned());
+        assert_eq!(failures(&[ERROR, RESULT]), [(text("Too many tokens"), text("prompt_too_long"))]);
+        // A general word is the name of one kind of failure at the provider, which is not meant here.
+        let general = RESULT.replace("prompt_too_long", "api_error");
+        assert_eq!(failures(&[ERROR, &general]), [(text("Too many tokens"), None)]);
+        assert_eq!(failures(&[ERROR]), [(text("It failed"), None)]);
+        let later = RESULT.replace(r#""session_id":"s""#, r#""session_id":"t""#);
+        assert_eq!(failures(&[ERROR, &later]), [(text("It failed"), None)]);
+        assert!(failures(&[RESULT]).is_empty());
+    }
 }

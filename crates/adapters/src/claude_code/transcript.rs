@@ -37,6 +37,10 @@ pub(super) struct Transcript {
     /// The logical request that is open, or was last.
     request: Option<OpenRequest>,
     requests: u64,
+    /// A line since the last request could not be read; it may have been the next one.
+    unread: bool,
+    /// Requests known only by their error.
+    lost: u64,
     last_message_id: Option<String>,
 }
 
@@ -52,6 +56,8 @@ struct OpenRequest {
     id: String,
     answered: bool,
     model: Option<String>,
+    /// The program's number of the last error that was told of it, since its last attempt was.
+    error: Option<u64>,
 }
 
 /// Line types that bear on requests; the others are most of a file.
@@ -108,6 +114,7 @@ impl LineDecoder for Transcript {
         }
         let Some((record, message)) = Object::parse_with(line, "message") else {
             if !line.iter().all(u8::is_ascii_whitespace) {
+                self.unread = true;
                 sink.gap(place, GapKind::InvalidJson);
             }
             return;
@@ -261,6 +268,11 @@ impl Transcript {
             say.sink.gap(say.place, GapKind::IncompleteRecord);
             return;
         };
+        if self.chains.contains_key(&id) {
+            // The same line again.
+            return;
+        }
+        self.unread = false;
         let names_base = record.raw("base").is_some();
         if !self.has_request_lines {
             self.has_request_lines = true;
@@ -318,7 +330,7 @@ impl Transcript {
         attempt.started_at = say.at;
         attempt.layer = repeats.map(|_| Layer::Agent);
         say.event(self.turn.as_ref(), None, attempt, None);
-        self.request = Some(OpenRequest { id: root, answered: false, model });
+        self.request = Some(OpenRequest { id: root, answered: false, model, error: None });
         self.chain_order.push_back(id.clone());
         self.chains.insert(id, chain);
         if self.chain_order.len() > CHAIN_LIMIT
@@ -353,6 +365,7 @@ impl Transcript {
             self.show(Shown::Some, "this version's transcript shows retries after an HTTP or connection error, but no silent repeats", say);
             self.ensure_request(None, say);
         }
+        self.attempt_of_error(record.u64("retryAttempt"), say);
         let error = record.object("error").unwrap_or_default();
         let mut retry = ModelRetry::new().layer(Layer::Agent);
         retry.request_id = self.request.as_ref().map(|r| r.id.clone());
@@ -360,15 +373,12 @@ impl Transcript {
         retry.max_attempts = record.u64("maxRetries").map(|n| n + 1);
         retry.delay_ms = record.u64("retryInMs");
         retry.status = error.status("status");
-        let connection =
-            error.object("connection").and_then(|c| c.string("code").or_else(|| c.string("message")));
-        let cause = error.object("cause").and_then(|c| c.string("code"));
         let inner = error.raw("error").filter(|raw| raw.starts_with('{') && *raw != "{}").map(str::to_owned);
         retry.message = error.string("message").or_else(|| error.string("formatted")).or(inner);
-        if let Some(code) = connection.or(cause) {
+        if let Some((code, detail)) = below(&error) {
             retry.message = Some(match retry.message {
-                Some(text) => format!("{text}: {code}"),
-                None => code.clone(),
+                Some(text) => format!("{text}: {detail}"),
+                None => detail,
             });
             retry.code = Some(code);
         }
@@ -386,6 +396,24 @@ impl Transcript {
         });
         let raw = headers.map(|headers| RawFailure { headers, body: None });
         say.event(self.turn.as_ref(), record.string("uuid"), retry, raw.as_ref());
+    }
+
+    /// Each request has one error at most: a further one, after a line that could not be read, is of a request in that line.
+    fn attempt_of_error(&mut self, number: Option<u64>, say: &mut Say<'_>) {
+        let Some(request) = self.request.as_mut().filter(|_| self.has_request_lines) else { return };
+        let is_next = request.error.is_some_and(|before| number.is_some_and(|number| number > before));
+        if self.unread && is_next {
+            self.unread = false;
+            self.lost += 1;
+            let id = format!("#lost{}", self.lost);
+            let attempt =
+                ModelAttempt::new().request_id(request.id.clone()).attempt_id(id).layer(Layer::Agent);
+            // When it was sent is not known.
+            let at = say.at.take();
+            say.event(self.turn.as_ref(), None, attempt, None);
+            say.at = at;
+        }
+        request.error = number.or(request.error);
     }
 
     fn assistant(&mut self, record: &Object<'_>, message: &Object<'_>, say: &mut Say<'_>) {
@@ -437,7 +465,10 @@ impl Transcript {
         failed.upstream_request_id = record.string("requestId");
         let limits = record.object("apiErrorParams").and_then(|p| p.object("rate_limit_info"));
         failed.reset_at = limits.and_then(|limits| limits.time("resetsAt"));
-        say.event(turn.as_ref(), record.string("uuid"), failed, None);
+        // The text is written for a person; what the provider sent stands beside it.
+        let details = record.string("errorDetails");
+        let raw = details.map(|body| RawFailure { headers: Vec::new(), body: Some(body) });
+        say.event(turn.as_ref(), record.string("uuid"), failed, raw.as_ref());
         if let Some(request) = &mut self.request {
             request.answered = true;
         }
@@ -453,7 +484,7 @@ impl Transcript {
         {
             if self.request.as_ref().is_none_or(|r| r.id != reference) {
                 let model = model.clone();
-                self.request = Some(OpenRequest { id: reference, answered: false, model });
+                self.request = Some(OpenRequest { id: reference, answered: false, model, error: None });
             }
         } else if !self.has_request_lines && !same {
             self.ensure_request(model.as_deref(), say);
@@ -500,8 +531,23 @@ impl Transcript {
             ModelRequest::new().request_id(id.clone()).source(Source::Foreground),
             None,
         );
-        self.request = Some(OpenRequest { id, answered: false, model: model.map(str::to_owned) });
+        self.request =
+            Some(OpenRequest { id, answered: false, model: model.map(str::to_owned), error: None });
     }
+}
+
+/// Returns what broke below the request: the code of it, and the text in which both stand.
+fn below(error: &Object<'_>) -> Option<(String, String)> {
+    let connection = error.object("connection").unwrap_or_default();
+    let text = connection.string("message");
+    let code = connection.string("code").or_else(|| text.clone());
+    let code = code.or_else(|| error.object("cause")?.string("code"))?;
+    let detail = match text {
+        Some(text) if text.starts_with(&code) => text,
+        Some(text) => format!("{code}: {text}"),
+        None => code.clone(),
+    };
+    Some((code, detail))
 }
 
 /// Names what differs between a request and its repeat.
@@ -534,3 +580,6 @@ pub(super) fn usage_of(usage: &Object<'_>) -> Usage {
         cost_usd: None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -141,10 +141,17 @@ fn is_abort(error: &Object<'_>) -> bool {
 pub(super) fn failure(error: &Object<'_>) -> (ModelFailed, Option<RawFailure>) {
     let data = error.object("data").unwrap_or_default();
     let mut failed = ModelFailed::new();
-    failed.status = data.status("statusCode");
     failed.message = data.string("message").or_else(|| error.string("message"));
+    failed.status = data.status("statusCode").or_else(|| native_status(failed.message.as_deref()?));
     failed.code = error.string("name").filter(|name| name != "APIError" && name != "UnknownError");
     (failed, raw_of(&data))
+}
+
+/// The status of an answer as opencode's native runtime puts it into its text; it has no member of its own there.
+fn native_status(text: &str) -> Option<u16> {
+    let text = text.strip_prefix("RequestExecutor.execute: ").unwrap_or(text);
+    let digits = text.strip_prefix("Provider request failed with HTTP ")?.get(..3)?;
+    digits.parse().ok().filter(|status| (100..600).contains(status))
 }
 
 /// Headers and body of an answer, only to classify.
@@ -242,5 +249,15 @@ mod tests {
         let (failed, raw) = failure(&Object::parse(error.as_bytes()).unwrap());
         assert_eq!((failed.status, failed.message.as_deref(), failed.code), (Some(503), Some("busy"), None));
         assert_eq!(raw.unwrap().headers, [("retry-after".to_owned(), "3".to_owned())]);
+    }
+    #[test]
+    fn the_native_runtime_puts_the_status_into_the_text() {
+        let status = |text: &str| {
+            let error = format!(r#"{{"name":"UnknownError","data":{{"message":"{text}"}}}}"#);
+            failure(&Object::parse(error.as_bytes()).unwrap()).0.status
+        };
+        assert_eq!(status("RequestExecutor.execute: Provider request failed with HTTP 503: {}"), Some(503));
+        assert_eq!(status("Provider request failed with HTTP 999"), None);
+        assert_eq!(status("The tool said: Provider request failed with HTTP 503"), None);
     }
 }

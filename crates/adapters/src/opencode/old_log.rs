@@ -221,6 +221,32 @@ mod tests {
         assert!(!format!("{:?}", said.items).contains("secret"));
     }
 
+    const TITLE: &str = "INFO  2026-01-02T03:04:05 +1ms service=llm providerID=q modelID=n sessionID=ses_1 small=true agent=title mode=primary stream";
+    const TITLE_ERROR: &str = r#"ERROR 2026-01-02T03:04:05 +20ms service=llm providerID=q modelID=n sessionID=ses_1 small=true agent=title mode=primary error={"error":{"code":"FailedToOpenSocket","errno":0}} stream error"#;
+
+    /// Returns the requests whose attempts failed.
+    fn failed_requests(said: &Collected) -> Vec<String> {
+        let failed = |item: &Statement| match item {
+            Statement::Event(event, _) => match &event.body {
+                retryscope_events::Body::ModelAttempt(attempt) => {
+                    attempt.outcome.and(attempt.request_id.clone())
+                }
+                _ => None,
+            },
+            Statement::Mark { .. } => None,
+        };
+        said.items.iter().filter_map(|(_, item)| failed(item)).collect()
+    }
+
+    #[test]
+    fn an_error_of_a_title_is_never_the_main_requests() {
+        let both = read(&[TITLE, STREAM, TITLE, TITLE_ERROR, TITLE_ERROR, TITLE_ERROR]);
+        assert_eq!(failed_requests(&both), ["#title2", "#title1"]);
+        assert!(failed_requests(&read(&[STREAM, TITLE_ERROR])).is_empty());
+        // Its tags may be wrong; the model that was asked is not.
+        assert_eq!(failed_requests(&read(&[TITLE, STREAM, ERROR])), ["#1"]);
+    }
+
     #[test]
     fn lines_of_one_second_are_told_apart() {
         let said = read(&[STREAM, STREAM]);

@@ -16,6 +16,9 @@ use crate::say::Say;
 /// Sessions and waiting attempts that are remembered.
 const SESSION_LIMIT: usize = 1024;
 
+/// Title requests without an end that are remembered of a session; one that was answered has no line that says so.
+const TITLE_LIMIT: usize = 16;
+
 /// Providers for which the program can be told to use a runtime of its own.
 pub(super) const MAY_BE_NATIVE: &[&str] = &["openai", "anthropic", "opencode"];
 
@@ -74,8 +77,8 @@ struct Session {
     introduced: bool,
     requests: u64,
     titles: u64,
-    /// Title request without an end.
-    title: Option<(String, Candidate)>,
+    /// Title requests without an end, oldest first.
+    open_titles: Vec<(String, Candidate)>,
     open: Option<Open>,
 }
 
@@ -103,6 +106,7 @@ impl Track {
             session.told_until(heard, say);
             process.clone_into(&mut session.process);
             session.open = None;
+            session.open_titles.clear();
             session.turn = None;
         }
         say.turn.clone_from(&session.turn);
@@ -242,7 +246,10 @@ impl Track {
         let session = self.session(id, process, say);
         session.titles += 1;
         let request_id = format!("#title{}", session.titles);
-        session.title = Some((request_id.clone(), sent.candidate.clone()));
+        if session.open_titles.len() >= TITLE_LIMIT {
+            session.open_titles.remove(0);
+        }
+        session.open_titles.push((request_id.clone(), sent.candidate.clone()));
         let mut request =
             ModelRequest::new().request_id(request_id.clone()).source(Source::Background).purpose("title");
         request.candidate = Some(sent.candidate.clone());
@@ -281,24 +288,25 @@ impl Track {
         }
     }
 
+    /// An attempt failed; `small` is what the tags of the line say.
     pub(super) fn error(&mut self, id: &str, process: &str, small: bool, failed: &Failed, say: &mut Say<'_>) {
         let session = self.session(id, process, say);
         // The tags of an older line may be those of a concurrent request; the model inside is not.
         let asked = failed.model.as_deref();
         let of = |candidate: &Candidate| asked.is_none_or(|model| candidate.model.as_deref() == Some(model));
         let is_main = session.open.as_ref().is_some_and(|open| open.in_flight && of(&open.candidate));
-        let is_title = session.title.as_ref().is_some_and(|(_, candidate)| of(candidate));
-        if is_title && (small || !is_main) {
-            if let Some((request, _)) = session.title.take() {
-                if failed.message.as_deref().is_some_and(|text| text.contains("Failed after 3 attempts")) {
-                    sends(&request, "1", 3, 3, TITLE_FAILED, say);
-                }
-                say.failure(failed.ended(&request, "1"), failed.raw.as_ref());
-                say.event(ModelFailed::new().request_id(request));
+        let title = session.open_titles.iter().rposition(|(_, candidate)| of(candidate));
+        if let Some(index) = title.filter(|_| small || !is_main) {
+            let (request, _) = session.open_titles.remove(index);
+            if failed.message.as_deref().is_some_and(|text| text.contains("Failed after 3 attempts")) {
+                sends(&request, "1", 3, 3, TITLE_FAILED, say);
             }
+            say.failure(failed.ended(&request, "1"), failed.raw.as_ref());
+            say.event(ModelFailed::new().request_id(request));
             return;
         }
-        if small && !is_main {
+        // Only the model inside can show that a line with the tags of a title is not about one.
+        if small && !(is_main && asked.is_some()) {
             return;
         }
         if session.open.as_ref().is_none_or(|open| !open.in_flight) {

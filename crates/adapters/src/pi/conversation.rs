@@ -19,24 +19,36 @@ use crate::say::Say;
 /// Attempts that are remembered to drop repeats.
 const SEEN_LIMIT: usize = 256;
 
+/// Earlier turns that are remembered for what is still written of them.
+const PAST_LIMIT: usize = 64;
+
 /// Attempts of the session loop before 0.87 if its setting is the default one.
 const USUAL_ATTEMPTS: u64 = 4;
 
 pub(super) struct Conversation {
     profile: Profile,
-    /// Id of the open turn, and the stamp that requests are named after: the same in all logs of the session.
-    turn: Option<String>,
-    stamp: u64,
-    requests: u64,
-    open: Option<Open>,
+    /// The turn that is open.
+    now: Course,
+    /// The turns before it, oldest first.
+    past: VecDeque<Course>,
     seen: VecDeque<(u64, Option<String>)>,
-    /// End of what came before the next attempt.
-    before: Option<DateTime<Utc>>,
     /// The program writes down that it will repeat, so that silence means that it will not.
     announces: bool,
     generation: Option<&'static str>,
     api: Option<String>,
     shown: bool,
+}
+
+/// How far a turn has come.
+#[derive(Default)]
+struct Course {
+    /// Id of the turn, and the stamp that requests are named after: the same in all logs of the session.
+    turn: Option<String>,
+    stamp: u64,
+    requests: u64,
+    open: Option<Open>,
+    /// End of what came before the next attempt.
+    before: Option<DateTime<Utc>>,
 }
 
 /// The logical request that has no answer yet.
@@ -72,12 +84,9 @@ impl Conversation {
     pub(super) fn new(profile: Profile) -> Self {
         Self {
             profile,
-            turn: None,
-            stamp: 0,
-            requests: 0,
-            open: None,
+            now: Course::default(),
+            past: VecDeque::new(),
             seen: VecDeque::new(),
-            before: None,
             announces: false,
             generation: None,
             api: None,
@@ -129,12 +138,16 @@ impl Conversation {
         self.show(say);
         self.give_up(say);
         let anchor = stamp.map(|stamp| format!("t{stamp}"));
-        self.turn = id.or_else(|| anchor.clone());
-        self.stamp = stamp.unwrap_or(self.stamp + 1);
-        self.requests = 0;
-        self.before = stamp.and_then(|ms| DateTime::from_timestamp_millis(i64::try_from(ms).ok()?));
-        say.turn.clone_from(&self.turn);
-        say.mark(&Mark::TurnStarted { turn: self.turn.clone() });
+        let turn = id.or_else(|| anchor.clone());
+        let before = stamp.and_then(|ms| DateTime::from_timestamp_millis(i64::try_from(ms).ok()?));
+        let stamp = stamp.unwrap_or(self.now.stamp + 1);
+        let ended = std::mem::replace(&mut self.now, Course { turn, stamp, requests: 0, open: None, before });
+        if self.past.len() == PAST_LIMIT {
+            self.past.pop_front();
+        }
+        self.past.push_back(ended);
+        say.turn.clone_from(&self.now.turn);
+        say.mark(&Mark::TurnStarted { turn: self.now.turn.clone() });
         if let Some(anchor) = anchor {
             say.mark(&Mark::Anchor(anchor));
         }
@@ -142,10 +155,10 @@ impl Conversation {
 
     /// Tool results, or words that the program itself put in: the next answer is another request.
     pub(super) fn advance(&mut self, at: Option<DateTime<Utc>>, say: &mut Say<'_>) {
-        if self.open.as_ref().is_some_and(Open::failed) {
+        if self.now.open.as_ref().is_some_and(Open::failed) {
             self.close_failed(say);
         }
-        self.before = at;
+        self.now.before = at;
     }
 
     /// An assistant message, written at `appended`.
@@ -162,7 +175,7 @@ impl Conversation {
         self.note_generation(if answer.has_duration_field { "1.0" } else { "0.73" }, say);
         let cancelled_before_it_began = answer.stop == Stop::Aborted
             && answer.message.as_deref().is_some_and(|m| m.starts_with("Retry cancelled"));
-        say.turn.clone_from(&self.turn);
+        say.turn.clone_from(&self.now.turn);
         if !cancelled_before_it_began {
             self.attempt(answer, appended, say);
         }
@@ -170,7 +183,7 @@ impl Conversation {
             Stop::Answered { goes_on } => self.answered(answer, goes_on, say),
             Stop::Failed => {
                 let status = answer.status.unwrap_or(0);
-                if let Some(open) = &mut self.open {
+                if let Some(open) = &mut self.now.open {
                     open.phase = Phase::Failed;
                     open.may_heal = !(400..500).contains(&status) || matches!(status, 408 | 409 | 429);
                     open.message.clone_from(&answer.message);
@@ -188,15 +201,15 @@ impl Conversation {
             self.api.clone_from(&answer.api);
             say.mark(&Mark::Facts(Facts { api: answer.api.clone(), ..Facts::default() }));
         }
-        if self.open.is_none() {
-            self.requests += 1;
-            let id = format!("{}.{}", self.stamp, self.requests);
+        if self.now.open.is_none() {
+            self.now.requests += 1;
+            let id = format!("{}.{}", self.now.stamp, self.now.requests);
             let request = ModelRequest::new()
                 .request_id(id.clone())
                 .source(Source::Foreground)
                 .candidate(answer.candidate.clone());
             say.event(request);
-            self.open = Some(Open {
+            self.now.open = Some(Open {
                 id,
                 attempts: 0,
                 phase: Phase::Quiet,
@@ -205,7 +218,7 @@ impl Conversation {
                 message: None,
             });
         }
-        let Some(open) = &mut self.open else { return };
+        let Some(open) = &mut self.now.open else { return };
         if std::mem::take(&mut open.said_over) {
             say.event(ModelRequest::new().request_id(open.id.clone()).source(Source::Foreground));
         }
@@ -237,7 +250,7 @@ impl Conversation {
         let ms = |from: Option<DateTime<Utc>>, to: Option<DateTime<Utc>>| {
             from.zip(to).and_then(|(from, to)| u64::try_from((to - from).num_milliseconds()).ok())
         };
-        let waited = ms(self.before, answer.started_at);
+        let waited = ms(self.now.before, answer.started_at);
         let took = ms(answer.started_at, appended);
         if answer.stop != Stop::Aborted && answer.excludes_hidden(self.profile, waited, took) {
             say.mark(&Mark::Sends {
@@ -248,11 +261,11 @@ impl Conversation {
                 basis: "the attempt took less time than the first wait of any layer below".into(),
             });
         }
-        self.before = answer.ended_at.or(appended);
+        self.now.before = answer.ended_at.or(appended);
     }
 
     fn answered(&mut self, answer: &Answer, goes_on: bool, say: &mut Say<'_>) {
-        let Some(open) = self.open.take() else { return };
+        let Some(open) = self.now.open.take() else { return };
         let mut response = ModelResponse::new().request_id(open.id).candidate(answer.candidate.clone());
         response.stop_reason = Some(answer.reason.clone());
         response.usage.clone_from(&answer.usage);
@@ -260,7 +273,7 @@ impl Conversation {
         if !goes_on {
             let reason = Some(answer.reason.clone());
             say.mark(&Mark::TurnEnded {
-                turn: self.turn.clone(),
+                turn: self.now.turn.clone(),
                 outcome: TurnOutcome::Succeeded,
                 reason,
                 message: None,
@@ -271,23 +284,23 @@ impl Conversation {
     /// The program says that it will try again, and after which wait.
     pub(super) fn retry_planned(&mut self, retry: ModelRetry, say: &mut Say<'_>) {
         self.announces = true;
-        let Some(open) = &mut self.open else { return };
+        let Some(open) = &mut self.now.open else { return };
         open.phase = Phase::Planned;
-        say.turn.clone_from(&self.turn);
+        say.turn.clone_from(&self.now.turn);
         say.event(retry.request_id(open.id.clone()).layer(Layer::Agent));
     }
 
     /// A failed message was dropped from the context: another attempt was planned, or a compaction.
     pub(super) fn dropped(&mut self) {
         self.announces = true;
-        if let Some(open) = self.open.as_mut().filter(|open| open.failed()) {
+        if let Some(open) = self.now.open.as_mut().filter(|open| open.failed()) {
             open.phase = Phase::Planned;
         }
     }
 
     /// The program says that the prompt is over.
     pub(super) fn settled(&mut self, say: &mut Say<'_>) {
-        if self.open.as_ref().is_some_and(Open::failed) {
+        if self.now.open.as_ref().is_some_and(Open::failed) {
             self.fail_turn(say);
         }
     }
@@ -296,18 +309,18 @@ impl Conversation {
     pub(super) fn retries_over(&mut self, error: Option<&str>, say: &mut Say<'_>) {
         if error.is_some_and(|error| error.starts_with("Retry cancelled")) {
             self.cancel(Some("retry_cancelled".into()), say);
-        } else if self.open.as_ref().is_some_and(Open::failed) {
+        } else if self.now.open.as_ref().is_some_and(Open::failed) {
             self.fail_turn(say);
         }
     }
 
     /// The process ended in an orderly way: what came last was the end, but a retry may have been called off.
     pub(super) fn process_over(&mut self, say: &mut Say<'_>) {
-        match &self.open {
+        match &self.now.open {
             Some(open) if open.failed() && (open.phase == Phase::Planned || open.may_heal) => {
                 let outcome = TurnOutcome::Unknown;
                 say.mark(&Mark::TurnEnded {
-                    turn: self.turn.clone(),
+                    turn: self.now.turn.clone(),
                     outcome,
                     reason: None,
                     message: open.message.clone(),
@@ -320,10 +333,10 @@ impl Conversation {
 
     /// Somebody cancelled; a late record of the same attempt may follow, so the request stays the open one.
     pub(super) fn cancel(&mut self, reason: Option<String>, say: &mut Say<'_>) {
-        if let Some(open) = &mut self.open {
+        if let Some(open) = &mut self.now.open {
             open.phase = Phase::Quiet;
             say.mark(&Mark::TurnEnded {
-                turn: self.turn.clone(),
+                turn: self.now.turn.clone(),
                 outcome: TurnOutcome::Cancelled,
                 reason,
                 message: None,
@@ -333,7 +346,7 @@ impl Conversation {
 
     /// The source has no more lines for now. Where nothing says that another attempt was to follow, there was none.
     pub(super) fn end(&mut self, say: &mut Say<'_>) {
-        let Some(open) = self.open.as_mut().filter(|open| open.phase == Phase::Failed && !open.said_over)
+        let Some(open) = self.now.open.as_mut().filter(|open| open.phase == Phase::Failed && !open.said_over)
         else {
             return;
         };
@@ -345,35 +358,68 @@ impl Conversation {
             }
         };
         if over {
-            open.said_over = true;
-            say.turn.clone_from(&self.turn);
-            say.event(ModelFailed::new().request_id(open.id.clone()));
-            let message = open.message.clone();
-            say.mark(&Mark::TurnEnded {
-                turn: self.turn.clone(),
-                outcome: TurnOutcome::Failed,
-                reason: None,
-                message,
-            });
+            self.say_over(say);
         }
+    }
+
+    /// Says that the open request failed and the turn with it, and keeps it: an attempt that comes all the same is its.
+    fn say_over(&mut self, say: &mut Say<'_>) {
+        let Some(open) = &mut self.now.open else { return };
+        open.said_over = true;
+        say.turn.clone_from(&self.now.turn);
+        say.event(ModelFailed::new().request_id(open.id.clone()));
+        let message = open.message.clone();
+        say.mark(&Mark::TurnEnded {
+            turn: self.now.turn.clone(),
+            outcome: TurnOutcome::Failed,
+            reason: None,
+            message,
+        });
     }
 
     /// The open request was given up before something else began, hours ago perhaps: when its last attempt ended.
+    ///
+    /// It stays the last one of its turn: what was on its way may still be written.
     fn give_up(&mut self, say: &mut Say<'_>) {
-        if self.open.as_ref().is_some_and(Open::failed) {
+        if self.now.open.as_ref().is_some_and(Open::failed) {
             let now = say.at;
-            say.at = self.before.or(now);
-            self.fail_turn(say);
+            say.at = self.now.before.or(now);
+            self.say_over(say);
             say.at = now;
         }
-        self.open = None;
+    }
+
+    /// Does what `act` does in an earlier turn, and gives it up: the session has gone on to another prompt.
+    ///
+    /// Returns whether the turn is known.
+    pub(super) fn in_past(
+        &mut self,
+        turn: &str,
+        say: &mut Say<'_>,
+        act: impl FnOnce(&mut Self, &mut Say<'_>),
+    ) -> bool {
+        let Some(index) = self.past.iter().position(|past| past.turn.as_deref() == Some(turn)) else {
+            return false;
+        };
+        std::mem::swap(&mut self.now, &mut self.past[index]);
+        act(self, say);
+        if self.now.open.as_ref().is_some_and(|open| !open.said_over) {
+            self.give_up(say);
+        }
+        std::mem::swap(&mut self.now, &mut self.past[index]);
+        true
+    }
+
+    /// Returns whether a turn is the open one.
+    pub(super) fn is_open(&self, turn: &str) -> bool {
+        self.now.turn.as_deref() == Some(turn)
     }
 
     fn fail_turn(&mut self, say: &mut Say<'_>) {
-        let message = self.open.as_ref().and_then(|open| open.message.clone());
+        let message = self.now.open.as_ref().and_then(|open| open.message.clone());
         self.close_failed(say);
         say.mark(&Mark::TurnEnded {
-            turn: self.turn.clone(),
+            turn: self.now.turn.clone(),
             outcome: TurnOutcome::Failed,
             reason: None,
             message,
@@ -381,8 +427,8 @@ impl Conversation {
     }
 
     fn close_failed(&mut self, say: &mut Say<'_>) {
-        if let Some(open) = self.open.take() {
-            say.turn.clone_from(&self.turn);
+        if let Some(open) = self.now.open.take() {
+            say.turn.clone_from(&self.now.turn);
             say.event(ModelFailed::new().request_id(open.id));
         }
     }

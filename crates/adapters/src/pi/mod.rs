@@ -59,7 +59,7 @@ impl Profile {
 
     /// The first records tell who wrote them: pi's format version is the same in all.
     fn of(path: &Path, head: &[u8]) -> Self {
-        let below = |folder: &str| path.components().any(|part| part.as_os_str() == folder);
+        let below = |folder: &str| is_below(path, folder);
         let omp_only = [
             "\"attribution\":",
             "\"errorStatus\":",
@@ -81,6 +81,10 @@ impl Profile {
             Profile::Pi
         }
     }
+}
+
+fn is_below(path: &Path, folder: &str) -> bool {
+    path.components().any(|part| part.as_os_str() == folder)
 }
 
 fn recognize_pi(path: &Path, head: &[u8]) -> Option<Recognized> {
@@ -113,7 +117,9 @@ fn recognize(path: &Path, head: &[u8], mine: fn(Profile) -> bool) -> Option<Reco
         return None;
     }
     let profile = Profile::of(path, head);
-    if !mine(profile) {
+    // All these programs begin with the same record: until the next one comes, only the place tells which of them it was.
+    let is_told = records.len() > 1 || profile != Profile::Pi || is_below(path, ".pi");
+    if !mine(profile) || !is_told {
         return None;
     }
     let (view, decoder): (_, Box<dyn crate::LineDecoder>) = if streams {
@@ -139,6 +145,19 @@ mod tests {
         assert_eq!(view(r#"{"type":"model_change","id":"a"}"#), Some((Some("pi"), View::SESSION)));
         assert_eq!(view(r#"{"type":"agent_start"}"#), Some((Some("pi"), View::STDOUT)));
         assert_eq!(view(r#"{"type":"advisor_cost_changed"}"#), None);
+    }
+
+    #[test]
+    fn a_header_alone_tells_the_program_only_by_its_place() {
+        let header = br#"{"type":"session","version":3,"id":"s-1","timestamp":"2026-01-02T03:04:05.000Z"}"#;
+        let agent = |path: &str| {
+            let path = Path::new(path);
+            recognize_pi(path, header).or_else(|| recognize_omp(path, header)).and_then(|r| r.agent)
+        };
+        assert_eq!(agent("stdout.jsonl"), None);
+        assert_eq!(agent("/h/.pi/agent/sessions/x/s.jsonl"), Some("pi"));
+        assert_eq!(agent("/h/.omp/agent/sessions/x/s.jsonl"), Some("omp"));
+        assert_eq!(agent("/h/.openclaw/agents/x/s.jsonl"), Some("openclaw"));
     }
 
     #[test]

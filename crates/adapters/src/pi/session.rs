@@ -1,13 +1,14 @@
 //! Session files: `sessions/<folder>/<time>_<session id>.jsonl`, and omp's sub-agent files beside them.
 //!
-//! A tree of entries in the order of writing; for counting, every assistant entry matters, also on dead branches. A fork
-//! begins with copies of its parent's entries, which belong to the parent. omp writes its files anew; the caller then
+//! A tree of entries in the order of writing; for counting, every assistant entry matters, also on dead branches. What was
+//! on its way when the next prompt came is written after that, and hangs on the turn that it belongs to. A fork begins with copies of its parent's entries, which belong to the parent. omp writes its files anew; the caller then
 //! starts over.
 
+use std::collections::{HashMap, VecDeque};
 use std::path::Path;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 use memchr::memmem::Finder;
 use retryscope_events::{AttemptOutcome, ModelAttempt, ModelRequest, Source};
 use retryscope_record::{Facts, GapKind, Mark, Place, RunKey, Sink};
@@ -31,6 +32,35 @@ pub(super) struct Session {
     copied: u64,
     side_calls: u64,
     conversation: Conversation,
+    branches: Branches,
+}
+
+/// Entries whose turn is remembered; what hangs on an older one counts to the open turn.
+const ENTRY_LIMIT: usize = 4096;
+
+/// To which turn each entry belongs: that of its own prompt, else that of the entry it hangs on.
+#[derive(Default)]
+struct Branches {
+    turns: HashMap<String, Arc<str>>,
+    order: VecDeque<String>,
+}
+
+impl Branches {
+    /// Notes an entry, and returns its turn where the entries above it are known.
+    fn note(&mut self, record: &Object<'_>, is_prompt: bool) -> Option<Arc<str>> {
+        let id = record.string("id")?;
+        let turn =
+            if is_prompt { Arc::from(&*id) } else { self.turns.get(&*record.str("parentId")?)?.clone() };
+        if self.turns.insert(id.clone(), turn.clone()).is_none() {
+            self.order.push_back(id);
+            if self.order.len() > ENTRY_LIMIT
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.turns.remove(&oldest);
+            }
+        }
+        Some(turn)
+    }
 }
 
 impl Session {
@@ -47,6 +77,7 @@ impl Session {
             copied: 0,
             side_calls: 0,
             conversation: Conversation::new(profile),
+            branches: Branches::default(),
         }
     }
 
@@ -62,6 +93,7 @@ impl Session {
         let run = RunKey::new(self.profile.agent(), &*id);
         if self.run.as_ref() != Some(&run) {
             self.conversation = Conversation::new(self.profile);
+            self.branches = Branches::default();
         }
         self.run = Some(run.clone());
         let forked = record.string("parentSession").or_else(|| record.string("branchedFrom"));
@@ -79,21 +111,46 @@ impl Session {
     }
 
     fn message(&mut self, record: &Object<'_>, message: Option<&Object<'_>>, say: &mut Say<'_>) {
+        let role = message.and_then(|message| message.str("role"));
+        let is_synthetic = || message.is_some_and(|message| message.bool("synthetic") == Some(true));
+        let is_prompt = role.as_deref() == Some("user") && !is_synthetic();
+        let turn = self.branches.note(record, is_prompt);
         let Some(message) = message else { return };
         let appended = say.at;
-        match message.str("role").as_deref() {
+        match role.as_deref() {
             Some("system") => self.conversation.system(say),
-            Some("user") if message.bool("synthetic") == Some(true) => {
-                self.conversation.advance(message.time("timestamp"), say);
+            Some("user") if is_prompt => {
+                self.conversation.user(record.string("id"), message.u64("timestamp"), say);
             }
-            Some("user") => self.conversation.user(record.string("id"), message.u64("timestamp"), say),
-            Some("toolResult") => self.conversation.advance(message.time("timestamp").or(appended), say),
+            Some("user") => {
+                let at = message.time("timestamp");
+                self.at_turn(turn.as_deref(), say, |conversation, say| conversation.advance(at, say));
+            }
+            Some("toolResult") => {
+                let at = message.time("timestamp").or(appended);
+                self.at_turn(turn.as_deref(), say, |conversation, say| conversation.advance(at, say));
+            }
             Some("assistant") => {
                 if let Some(answer) = Answer::parse(message) {
-                    self.conversation.answer(&answer, appended, say);
+                    self.at_turn(turn.as_deref(), say, |conversation, say| {
+                        conversation.answer(&answer, appended, say);
+                    });
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Does something in the turn that an entry belongs to.
+    fn at_turn(
+        &mut self,
+        turn: Option<&str>,
+        say: &mut Say<'_>,
+        act: impl Fn(&mut Conversation, &mut Say<'_>),
+    ) {
+        let earlier = turn.filter(|turn| !self.conversation.is_open(turn));
+        if !earlier.is_some_and(|turn| self.conversation.in_past(turn, say, &act)) {
+            act(&mut self.conversation, say);
         }
     }
 
@@ -144,16 +201,20 @@ impl LineDecoder for Session {
         let at = record.time("timestamp");
         let mut say = Say { run, place, at, turn: None, step: None, sink };
         if at.zip(self.copied_before).is_some_and(|(at, fork)| at < fork) {
-            if self.copied == 0 {
-                say.mark(&Mark::BlindSpot(
-                    "the entries copied from the session it was forked from are counted there".into(),
-                ));
+            if let (0, Some(fork)) = (self.copied, self.copied_before) {
+                let fork = fork.to_rfc3339_opts(SecondsFormat::Secs, true);
+                say.mark(&Mark::BlindSpot(format!(
+                    "the entries before {fork} are copies from the session it was forked from, and count there"
+                )));
             }
             self.copied += 1;
             if kind == "message" && message.is_some_and(|message| message.is("role", "system")) {
                 self.conversation.system(&mut say);
             }
             return;
+        }
+        if kind != "message" {
+            self.branches.note(&record, false);
         }
         match &*kind {
             "message" => self.message(&record, message.as_ref(), &mut say),
@@ -282,6 +343,54 @@ mod tests {
             _ => None,
         });
         assert_eq!(forked.as_deref(), Some("01a22912-4770-700c-a082-83d371585022"));
+        let told = said.items.iter().filter_map(|(_, item)| match item {
+            Statement::Mark { mark: Mark::BlindSpot(text), .. } => Some(text.as_str()),
+            _ => None,
+        });
+        let told: Vec<_> = told.collect();
+        assert!(told.len() == 1 && told[0].contains("before 2026-01-03T00:00:00Z are copies"), "{told:?}");
+    }
+
+    #[test]
+    fn an_attempt_on_an_earlier_branch_belongs_to_its_turn() {
+        let entry = |id: &str, parent: &str, ms: u64, rest: &str| {
+            format!(
+                r#"{{"type":"message","id":"{id}","parentId":"{parent}","timestamp":"2026-01-02T00:00:02.000Z","message":{{"timestamp":{ms},{rest}}}}}"#
+            )
+        };
+        let user = r#""role":"user""#;
+        let failed = r#""role":"assistant","provider":"p","model":"m","stopReason":"error","errorMessage":"terminated""#;
+        let good = r#""role":"assistant","provider":"p","model":"m","stopReason":"stop""#;
+        let lines = [
+            entry("u", "r", 1, user),
+            entry("a", "u", 2, failed),
+            entry("v", "a", 3, user),
+            entry("b", "v", 4, failed),
+            entry("c", "a", 5, failed),
+            entry("d", "b", 6, good),
+            // Above it stands what this file does not hold.
+            entry("e", "x", 7, failed),
+        ];
+        let lines: Vec<&str> = std::iter::once(HEADER).chain(lines.iter().map(String::as_str)).collect();
+        let said = read(Profile::OpenClaw, &lines);
+        let attempts = said.items.iter().filter_map(|(_, item)| match item {
+            Statement::Event(event, _) => match &event.body {
+                retryscope_events::Body::ModelAttempt(attempt) => {
+                    Some((event.turn.as_deref()?, attempt.request_id.as_deref()?))
+                }
+                _ => None,
+            },
+            Statement::Mark { .. } => None,
+        });
+        let attempts: Vec<_> = attempts.collect();
+        assert_eq!(attempts, [("u", "1.1"), ("v", "3.1"), ("u", "1.1"), ("v", "3.1"), ("v", "3.2")]);
+        let of_first = said.items.iter().filter(|(_, item)| match item {
+            Statement::Mark { mark: Mark::TurnEnded { turn, outcome, .. }, .. } => {
+                turn.as_deref() == Some("u") && *outcome == TurnOutcome::Failed
+            }
+            _ => false,
+        });
+        assert_eq!(of_first.count(), 2, "given up, and once more after the late attempt");
     }
 
     #[test]

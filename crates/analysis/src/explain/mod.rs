@@ -7,7 +7,7 @@ mod story;
 
 use chrono::{DateTime, Utc};
 pub use remedy::Remedy;
-pub(crate) use remedy::remedies;
+pub(crate) use remedy::{can_help, is_off, layers_at_work, remedies};
 use retryscope_events::{AttemptKind, Layer, Source};
 pub(crate) use story::describe;
 

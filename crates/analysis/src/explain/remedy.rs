@@ -2,10 +2,11 @@
 //! data), then what would make the next run visible.
 
 use retryscope_events::{AttemptKind, AttemptOutcome, Source};
-use retryscope_policy::{self as policy, Attempts, Policy};
+use retryscope_policy::{self as policy, Acts, Attempts, LayerPolicy, Policy, Setting};
 use retryscope_taxonomy::{self as taxonomy, Class, Reason};
 
 use crate::count::Bound;
+use crate::infer::kind_of;
 use crate::judge::Failure;
 use crate::run::{Attempt, Run, RunOutcome, Turn};
 use crate::waits::is_long_enough;
@@ -43,6 +44,7 @@ pub(crate) fn remedies(run: &Run, turn: &Turn, children: &[&Run]) -> Vec<Remedy>
                 .settings
                 .iter()
                 .filter(move |s| s.helps.iter().any(|h| h == situation))
+                .filter(|s| can_help(s, policy, run, attempts_of(turn)))
                 .map(move |s| (*situation, s))
         });
         for (situation, setting) in fitting {
@@ -68,6 +70,61 @@ pub(crate) fn remedies(run: &Run, turn: &Turn, children: &[&Run]) -> Vec<Remedy>
         }
     }
     out
+}
+
+/// Returns whether a setting can change what happened to these attempts: it does not have the advised value already, and of
+/// the retry layers that it rules, if any, one was at work.
+pub(crate) fn can_help<'a>(
+    setting: &Setting,
+    policy: &Policy,
+    run: &Run,
+    attempts: impl IntoIterator<Item = &'a Attempt>,
+) -> bool {
+    let mut values = values_of(run, &setting.name).peekable();
+    if values.peek().is_some() && values.all(|value| setting.is_reached_by(value)) {
+        return false;
+    }
+    let rules = |layer: &LayerPolicy| layer.is_ruled_by(&setting.name);
+    if !policy.layers.iter().any(rules) {
+        return true;
+    }
+    let is_applied = |attempt: &Attempt| {
+        let provider = attempt.candidate.provider.as_deref();
+        !provider.is_some_and(|provider| setting.not_applied_in.iter().any(|other| other == provider))
+    };
+    let is_at_work = |(layer, acts): (&LayerPolicy, Acts)| {
+        let is_switch = layer.switch.as_ref().is_some_and(|switch| switch.setting == setting.name);
+        rules(layer) && acts != Acts::No && (is_switch || !is_off(run, layer))
+    };
+    attempts
+        .into_iter()
+        .filter(|attempt| attempt.outcome != Some(AttemptOutcome::Ok) && is_applied(attempt))
+        .any(|attempt| layers_at_work(policy, attempt).any(is_at_work))
+}
+
+/// Returns the retry layers on the way of a failed attempt, with what they do about its failure.
+pub(crate) fn layers_at_work<'p>(
+    policy: &'p Policy,
+    attempt: &Attempt,
+) -> impl Iterator<Item = (&'p LayerPolicy, Acts)> {
+    let failure = attempt.failure.as_ref().and_then(kind_of);
+    let layers = policy.layers_for(attempt.api.as_deref()).into_iter();
+    layers.map(move |layer| (layer, failure.map_or(Acts::Unknown, |failure| layer.acts_on(failure))))
+}
+
+/// Returns whether a layer is known to have been switched off.
+pub(crate) fn is_off(run: &Run, layer: &LayerPolicy) -> bool {
+    let is_off = |value: &str| matches!(value, "false" | "off" | "0");
+    layer.switch.as_ref().is_some_and(|switch| values_of(run, &switch.setting).any(is_off))
+}
+
+/// Returns the values that were read of a setting; one for each provider, where each has its own.
+fn values_of<'a>(run: &'a Run, name: &'a str) -> impl Iterator<Item = &'a str> {
+    run.settings.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
+}
+
+fn attempts_of(turn: &Turn) -> impl Iterator<Item = &Attempt> {
+    turn.requests.iter().filter(|r| r.source == Source::Foreground).flat_map(|r| &r.attempts)
 }
 
 /// Returns the policy that was in force, if one is known.
@@ -130,8 +187,7 @@ fn what_the_failure_asks_for(failure: &Failure, provider: Option<&str>, run: &Ru
 /// What happened in a turn, in the words that the policy data uses for what a setting helps with.
 fn situations(turn: &Turn) -> Vec<&'static str> {
     let mut out = Vec::new();
-    let attempts =
-        || turn.requests.iter().filter(|r| r.source == Source::Foreground).flat_map(|r| &r.attempts);
+    let attempts = || attempts_of(turn);
     let reason =
         |wanted: &[Reason]| attempts().filter_map(|a| a.failure.as_ref()).any(|f| wanted.contains(&f.reason));
     if attempts().any(ignored_wait) {

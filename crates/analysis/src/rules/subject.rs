@@ -2,10 +2,11 @@
 
 use retryscope_events::{AttemptKind, Candidate, Source};
 use retryscope_policy::own::{OwnPolicy, Resolved};
-use retryscope_policy::{LayerPolicy, Policy, find};
+use retryscope_policy::{Acts, LayerPolicy, Policy, find};
 use retryscope_record::{Origin, RunKey};
 
 use super::{Asked, Finding, Rule, Verdict};
+use crate::explain::{can_help, is_off, layers_at_work};
 use crate::judge::Failure;
 use crate::run::{Attempt, LogicalRequest, Run, Turn};
 use crate::words;
@@ -162,14 +163,17 @@ impl<'a> Subject<'a> {
         self.run.settings.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Returns how to retry less where the agent has no setting that stops at one error; `None` without any setting.
-    pub(crate) fn retry_less(&self) -> Option<String> {
-        let settings: Vec<String> = self
-            .policy?
-            .layers
-            .iter()
-            .filter(|layer| layer.only_on.is_empty())
-            .filter_map(|layer| layer.setting.clone())
+    /// Returns how to retry less where the agent has no setting that stops at the error of an attempt; `None` without a
+    /// setting that bounds how often such an error is sent.
+    pub(crate) fn retry_less(&self, failed: &Attempt) -> Option<String> {
+        let settings: Vec<String> = layers_at_work(self.policy?, failed)
+            .filter(|(layer, acts)| {
+                layer.only_on.is_empty()
+                    && *acts == Acts::Yes
+                    && !is_off(self.run, layer)
+                    && self.retries_of(layer) != Some(0)
+            })
+            .filter_map(|(layer, _)| layer.setting.clone())
             .collect();
         (!settings.is_empty()).then(|| {
             format!(
@@ -179,10 +183,12 @@ impl<'a> Subject<'a> {
         })
     }
 
-    /// Returns the advice of the first setting that helps in a situation.
+    /// Returns the advice of the first setting that helps in a situation, and in this run.
     pub(crate) fn setting_for(&self, situation: &str) -> Option<String> {
         let policy = self.policy?;
-        let setting = policy.settings.iter().find(|s| s.helps.iter().any(|h| h == situation))?;
+        let attempts = || self.requests().flat_map(|(_, request)| &request.attempts);
+        let mut settings = policy.settings.iter().filter(|s| s.helps.iter().any(|h| h == situation));
+        let setting = settings.find(|setting| can_help(setting, policy, self.run, attempts()))?;
         Some(setting.remedy.replace('`', ""))
     }
 }

@@ -107,10 +107,9 @@ fn show(of: &Told<'_>, args: &Replay, display: Display, output: &mut Output) -> 
             }
         }
         if run.turns.is_empty() && display.format == Format::Text {
-            output.text(&format!(
-                "run {}: the log names this run and holds nothing about its requests\n",
-                run.key.id
-            ))?;
+            let nothing = "the log names this run and holds nothing about its requests".to_owned();
+            let told: Vec<String> = std::iter::once(nothing).chain(run.blind_spots.iter().cloned()).collect();
+            output.text(&format!("run {}: {}\n", run.key.id, told.join("; ")))?;
         }
     }
     if args.exit_code && failed {

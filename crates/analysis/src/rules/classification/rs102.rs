@@ -20,7 +20,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {
-    let mut first: Option<String> = None;
+    let mut first: Option<(String, Option<String>)> = None;
     let mut evidence: Vec<Origin> = Vec::new();
     for (request, failed, next) in subject.repeats() {
         let Some(failure) = &failed.failure else { continue };
@@ -37,13 +37,13 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
         if refresh {
             continue;
         }
-        first.get_or_insert_with(|| describe(failure));
+        first.get_or_insert_with(|| (describe(failure), subject.retry_less(failed)));
         evidence.push(next.origin);
     }
-    let Some(what) = first else { return unseen(subject) };
+    let Some((what, fix)) = first else { return unseen(subject) };
     let n = words::times(evidence.len() as u64);
     let message = format!("{what} was sent again {n}, although no retry can pass it");
-    vec![Found::violation(message, evidence).fix(subject.retry_less())]
+    vec![Found::violation(message, evidence).fix(fix)]
 }
 
 /// A request that ended in such an error after retries whose reasons the log does not give.

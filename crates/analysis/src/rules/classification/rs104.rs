@@ -30,7 +30,7 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
                     "a 429 that means a used-up quota was retried like a rate limit",
                     vec![failed.origin, next.origin],
                 )
-                .fix(subject.retry_less()),
+                .fix(subject.retry_less(failed)),
             );
             break;
         }
@@ -48,7 +48,7 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
                     format!("a refused request was retried; its text merely contains {number}"),
                     vec![failed.origin, next.origin],
                 )
-                .fix(subject.retry_less()),
+                .fix(subject.retry_less(failed)),
             );
             break;
         }
