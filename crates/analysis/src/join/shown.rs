@@ -22,7 +22,11 @@ use super::{Joined, Part, rank};
 /// Where there was one request only, what all views together know of the turn is known of it.
 pub(super) fn requests_of(group: &Joined<'_>, joined: &Counts) -> Vec<LogicalRequest> {
     let told = |(part, turn): &&(&Part<'_>, &TurnView)| {
-        let attempts: usize = turn.requests.iter().map(|r| r.attempts.len()).sum();
+        // The prompt's own requests before side calls: a log of which only a title is left tells nothing of them.
+        let of = |source: Source| turn.requests.iter().filter(move |r| r.source == source);
+        let asked: usize = of(Source::Foreground).map(|r| r.attempts.len()).sum();
+        let beside: usize = of(Source::Background).map(|r| r.attempts.len()).sum();
+        let attempts = (asked, beside);
         let known = |a: &&Attempt| match (&a.failure, a.outcome) {
             (Some(failure), _) => !failure.says_nothing(),
             (None, outcome) => outcome == Some(AttemptOutcome::Ok),
