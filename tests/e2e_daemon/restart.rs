@@ -179,6 +179,36 @@ fn streams_that_are_found_early_and_go_on_after_a_restart() {
     }
 }
 
+/// A session that is archived while the daemon is down, and goes on there: it cannot be understood from its middle.
+#[test]
+fn a_session_that_moves_while_it_is_down_goes_on() {
+    let files = [
+        "pi/retry-500-500-ok/logs/captured/stdout.jsonl",
+        "codex/multistep-fail-2nd-ok/logs/captured/stdout.jsonl",
+    ];
+    for file in files {
+        let text = fs::read_to_string(fixtures().join(file)).unwrap();
+        let lines: Vec<&str> = text.split_inclusive('\n').collect();
+        let whole = Place::new();
+        whole.append("stdout.jsonl", &text);
+        let wanted = counted(&whole.start())[..4].to_vec();
+        assert!(wanted[0] > 0.0, "{file}");
+        for part in [lines.len() / 3, lines.len() / 2, lines.len() * 2 / 3] {
+            let place = Place::new();
+            place.append("stdout.jsonl", &lines[..part].concat());
+            place.start().stop();
+            fs::create_dir(place.log("archived")).unwrap();
+            fs::rename(place.log("stdout.jsonl"), place.log("archived/stdout.jsonl")).unwrap();
+            let daemon = place.start();
+            place.append("archived/stdout.jsonl", &lines[part..].concat());
+            until(file, || {
+                let now = counted(&daemon)[..4].to_vec();
+                if now == wanted { Ok(()) } else { Err((part, now, wanted.clone())) }
+            });
+        }
+    }
+}
+
 /// A long backlog of old events, in which a run goes on that began before all others.
 #[test]
 fn a_run_that_goes_on_in_a_backlog_is_not_forgotten() {

@@ -250,7 +250,7 @@ impl Pipeline {
     }
 }
 
-fn roots(config: &Config) -> Vec<PathBuf> {
+pub(crate) fn roots(config: &Config) -> Vec<PathBuf> {
     config.roots.iter().cloned().chain([config.received_dir()]).collect()
 }
 

@@ -17,15 +17,16 @@ use retryscope_adapters::{
     open_database, recognize,
 };
 use retryscope_record::{GapKind, Item, Origin, Place, Sink, SourceId, View};
-use retryscope_scan::feed;
 use retryscope_scan::settings::{Settled, agent_of};
-use retryscope_tail::{FileState, Happening, Interest, Line, LineReader, Listener};
+use retryscope_scan::{feed, may_enter};
+use retryscope_tail::{FileState, Happening, Interest, Line, LineReader, Listener, walk};
 use serde::{Deserialize, Serialize, Serializer};
 use tracing::warn;
 
 use crate::complain::Complaints;
 use crate::count::{count, forget};
 use crate::notify_systemd::Watchdog;
+use crate::pipeline::roots;
 use crate::state::{Shared, State};
 
 /// Largest document that is read.
@@ -116,7 +117,7 @@ impl Sources {
         let shared = self.shared.clone();
         let mut state = shared.lock();
         let mut followed = Vec::new();
-        let mut folders = Folders::default();
+        let mut folders = Folders::below(&roots(&shared.config()));
         for mut file in files {
             let id = SourceId(file.id);
             let place = folders.place_of(&file);
@@ -297,19 +298,28 @@ impl Serialize for Sources {
 }
 
 /// Folders that were looked into, each once: what stands in them, by place on disk.
-#[derive(Default)]
-struct Folders(HashMap<PathBuf, ByPlace>);
+struct Folders {
+    looked_into: HashMap<PathBuf, ByPlace>,
+    roots: Vec<PathBuf>,
+    /// What stands below the roots; looked for only when a file is not in its folder.
+    below_roots: Option<ByPlace>,
+}
 
 type ByPlace = HashMap<(u64, u64), (PathBuf, Metadata)>;
 
 impl Folders {
-    /// Returns where a file stands now: under its name, or under another one in its folder, as after a rotation.
+    fn below(roots: &[PathBuf]) -> Self {
+        Self { looked_into: HashMap::new(), roots: roots.to_vec(), below_roots: None }
+    }
+
+    /// Returns where a file stands now: under its name, under another one in its folder, as after a rotation, or elsewhere
+    /// below the roots, as in an archive.
     fn place_of(&mut self, file: &FileState) -> Option<PathBuf> {
         if std::fs::metadata(&file.path).is_ok_and(|metadata| file.identity.is_at(&metadata)) {
             return Some(file.path.clone());
         }
         let folder = file.path.parent()?;
-        let names = self.0.entry(folder.to_path_buf()).or_insert_with(|| {
+        let names = self.looked_into.entry(folder.to_path_buf()).or_insert_with(|| {
             let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
             let found = entries.filter_map(|entry| {
                 let metadata = std::fs::metadata(entry.path()).ok()?;
@@ -317,8 +327,17 @@ impl Folders {
             });
             found.collect()
         });
-        let (path, metadata) = names.get(&(file.identity.device, file.identity.inode))?;
-        file.identity.is_at(metadata).then(|| path.clone())
+        let at = |names: &ByPlace| {
+            let (path, metadata) = names.get(&(file.identity.device, file.identity.inode))?;
+            file.identity.is_at(metadata).then(|| path.clone())
+        };
+        at(names).or_else(|| {
+            let roots = &self.roots;
+            at(self.below_roots.get_or_insert_with(|| {
+                let found = roots.iter().flat_map(|root| walk(root, &may_enter).0);
+                found.map(|f| ((f.metadata.dev(), f.metadata.ino()), (f.path, f.metadata))).collect()
+            }))
+        })
     }
 }
 

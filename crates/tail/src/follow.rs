@@ -32,7 +32,7 @@ use self::held::Held;
 pub use self::listener::{Happening, Interest, Listener};
 pub use self::state::FileState;
 use self::state::{Tracked, place, stamp};
-use crate::copies::Waiting;
+use crate::copies::{Waiting, holds_all_read};
 use crate::rotated::Age;
 use crate::walk::{Found, list, walk};
 
@@ -227,6 +227,11 @@ impl Follower {
         let mut seen = Vec::new();
         for file in found {
             match self.at_place(&look, &file) {
+                Some(id) if self.is_other_now(id, &file) => {
+                    listener.happened(id, Happening::Removed);
+                    self.files.remove(&id);
+                    look.unknown.push(file);
+                }
                 Some(id) => seen.push((id, file)),
                 None if file.metadata.len() == 0 || !(self.maybe)(&file.path) => {}
                 None => look.unknown.push(file),
@@ -282,6 +287,26 @@ impl Follower {
             .then_some(tracked.state.id)
     }
 
+    /// Returns whether a file has been written over with something that is to be looked at as if it were new: one that was
+    /// put aside, with anything, and one that is followed, with a copy of another one.
+    fn is_other_now(&self, id: u32, file: &Found) -> bool {
+        let Some(tracked) = self.files.get(&id) else { return false };
+        let is_aside = tracked.state.interest == Interest::None;
+        if !is_aside && tracked.state.interest != Interest::Lines
+            || tracked.state.seen == stamp(&file.path, &file.metadata, tracked.state.interest)
+        {
+            return false;
+        }
+        let begins_otherwise =
+            file.open().is_ok_and(|open| !tracked.state.identity.still_begins(&open).unwrap_or(true));
+        let is_copy = || {
+            let mut others =
+                self.files.values().filter(|other| other.state.id != id && other.state.offset > 0);
+            others.any(|other| holds_all_read(&file.path, &other.state))
+        };
+        begins_otherwise && (is_aside || is_copy())
+    }
+
     fn fresh_id(&mut self) -> u32 {
         let id = self.next_id;
         self.next_id += 1;
@@ -306,10 +331,13 @@ impl Follower {
     }
 }
 
+fn is_followed(state: &FileState, roots: &[PathBuf]) -> bool {
+    roots.iter().any(|root| state.path.starts_with(root))
+}
+
 /// Returns whether a file that was not found is gone: one in a folder that may not be looked into for now is not.
 fn is_gone(state: &FileState, roots: &[PathBuf]) -> bool {
-    let is_followed = roots.iter().any(|root| state.path.starts_with(root));
-    !is_followed
+    !is_followed(state, roots)
         || match fs::metadata(&state.path) {
             Ok(metadata) => !state.identity.is_at(&metadata),
             Err(error) => matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),

@@ -33,6 +33,13 @@ impl Listener for Notes {
             .iter()
             .any(|(known, path)| *known == id && path.extension().is_some_and(|e| e == "session"))
     }
+    fn is_whole_line(&self, bytes: &[u8]) -> bool {
+        bytes.ends_with(b"!")
+    }
+    fn is_document(&self, id: u32) -> bool {
+        let is_it = |(known, path): &(u32, PathBuf)| *known == id && path.ends_with("doc.session");
+        self.paths.iter().any(is_it)
+    }
     fn reset(&mut self, id: u32) {
         self.lines.retain(|(known, _)| *known != id);
     }
@@ -264,6 +271,105 @@ fn a_rewritten_session_is_forgotten_and_read_again() {
     fs::rename(place.path("s.new"), place.path("s.session")).unwrap();
     place.scan();
     assert_eq!(place.notes.texts(), ["title 2", "message", "more"]);
+}
+
+#[test]
+fn a_session_that_was_cut_and_begins_again_is_read_anew() {
+    let mut place = Place::new();
+    let first = "x".repeat(1_100);
+    place.append("s.session", &format!("{first}\n2\n3\n"));
+    place.append("doc.session", "6\n7\n");
+    place.scan();
+    // Written over with the same beginning, and, where that tells nothing, emptied.
+    fs::write(place.path("s.session"), format!("{first}\n2\n")).unwrap();
+    fs::write(place.path("doc.session"), "").unwrap();
+    place.scan();
+    place.append("s.session", "4\n");
+    place.append("doc.session", "5\n");
+    place.scan();
+    let mut texts = place.notes.texts();
+    texts.sort_unstable();
+    assert_eq!(texts, ["2", "4", "5", &first]);
+}
+
+/// `cp log log.1; : > log`, each time onto the same name, also when nobody looks in between.
+#[test]
+fn a_copy_over_an_older_copy_loses_nothing() {
+    let mut place = Place::new();
+    let mut written = Vec::new();
+    for round in 0..6 {
+        let mut write = |place: &mut Place, part: &str| {
+            place.append("log", &format!("{round}{part}\n"));
+            written.push(format!("{round}{part}"));
+        };
+        write(&mut place, "a");
+        if round % 3 != 1 {
+            place.scan();
+        }
+        write(&mut place, "b");
+        if round % 2 == 1 {
+            place.restart();
+        }
+        // In place: the copy stays the same file.
+        fs::write(place.path("log.1"), fs::read(place.path("log")).unwrap()).unwrap();
+        fs::write(place.path("log"), "").unwrap();
+        place.scan();
+        place.scan();
+    }
+    let mut texts = place.notes.texts();
+    texts.sort_unstable();
+    assert_eq!(texts, written);
+}
+
+#[test]
+fn the_end_of_a_line_that_comes_apart_is_no_line() {
+    let mut place = Place::new();
+    place.append("log", "1!");
+    place.scan();
+    place.append("log", "\n2!");
+    place.scan();
+    place.restart();
+    place.append("log", "\n");
+    place.scan();
+    place.append("log", "3\n");
+    place.scan();
+    assert_eq!(place.notes.texts(), ["1!", "2!", "3"]);
+    assert_eq!(place.follower.states().next().unwrap().lines, 3);
+    // So a copy is still known as one.
+    fs::copy(place.path("log"), place.path("log.1")).unwrap();
+    fs::write(place.path("log"), "").unwrap();
+    place.scan();
+    place.append("log", "4\n");
+    place.scan();
+    assert_eq!(place.notes.texts(), ["1!", "2!", "3", "4"]);
+}
+
+#[test]
+fn a_root_that_is_not_asked_for_is_read_on_when_it_is_again() {
+    let mut place = Place::new();
+    place.append("log", "1\n");
+    place.follower.set_missing_time(Duration::ZERO);
+    place.scan();
+    let root = place.folder.path().to_path_buf();
+    place.follower.set_roots(Vec::new());
+    place.append("log", "2\n");
+    place.scan();
+    place.scan();
+    assert_eq!(place.notes.texts(), ["1"]);
+    place.follower.set_roots(vec![root]);
+    place.scan();
+    assert_eq!(place.notes.texts(), ["1", "2"]);
+}
+
+#[test]
+fn rotated_parts_of_a_log_are_read_by_age() {
+    let mut place = Place::new();
+    for (name, text) in [("log", "5\n"), ("log.1", "4\n"), ("log.2", "3\n"), ("log.10", "2\n")] {
+        place.append(name, text);
+    }
+    place.append("a.jsonl", "1\n");
+    place.scan();
+    assert_eq!(place.notes.texts(), ["1", "2", "3", "4", "5"]);
 }
 
 #[test]

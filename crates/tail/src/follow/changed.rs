@@ -1,14 +1,14 @@
 //! Files whose place on disk is known: grown, cut, rewritten, or gone from their path.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use super::listener::{Happening, Interest, Listener};
 use super::state::{FileState, Tracked, place, stamp};
 use super::take::{rest_of_copy, resume, take};
-use super::{Follower, is_away};
+use super::{Follower, is_away, is_followed};
 use crate::copies::holds_all_read;
 use crate::identity::Identity;
 use crate::walk::Found;
@@ -84,8 +84,7 @@ impl Follower {
         } else {
             // Cut: its log goes on from the start. A copy of what was read may lie somewhere; its rest comes first.
             let copy = unknown.iter().position(|other| holds_all_read(&other.path, &tracked.state));
-            let copy =
-                copy.map(|index| unknown.swap_remove(index)).or_else(|| self.older_copy(&tracked.state));
+            let copy = copy.map(|index| unknown.swap_remove(index));
             if let Some(copy) = &copy {
                 lines += rest_of_copy(&tracked.state, copy, listener);
                 self.waiting.remove(&place(&copy.metadata));
@@ -101,18 +100,8 @@ impl Follower {
         lines + take(tracked, false, listener)
     }
 
-    /// Returns a copy that took the place of an older one.
-    fn older_copy(&self, state: &FileState) -> Option<Found> {
-        let ignored = self.files.values().filter(|other| other.state.interest == Interest::None);
-        let copy = ignored.map(|other| &other.state.path).find(|path| holds_all_read(path, state))?;
-        Some(Found { path: copy.clone(), metadata: fs::metadata(copy).ok()? })
-    }
-
     /// Notes a file that is not to be read.
     fn ignore(&mut self, file: &Found) {
-        if self.files.values().any(|known| known.state.identity.is_at(&file.metadata)) {
-            return;
-        }
         if let Ok(handle) = file.open()
             && let Ok(identity) = Identity::of(&handle, &file.metadata)
         {
@@ -131,6 +120,11 @@ impl Follower {
         let taken: BTreeSet<&Path> = unknown.iter().map(|file| file.path.as_path()).collect();
         for id in missing {
             let Some(tracked) = self.files.get_mut(&id) else { continue };
+            // What nobody asks for any more may be asked for again, and goes on where it was left.
+            if !is_followed(&tracked.state, &self.roots) {
+                tracked.reader = None;
+                continue;
+            }
             let taken_over = taken.contains(tracked.state.path.as_path());
             lines += take(tracked, false, listener);
             // Without a handle too: it may be found again under the name that it got while its folder was being listed.
