@@ -2,14 +2,15 @@
 //!
 //! Not for: layout (the `report` crate does that) or for counting. Every sentence follows from the run it is given.
 
+mod phrases;
 mod remedy;
 mod story;
 
 use chrono::{DateTime, Utc};
+pub(crate) use phrases::describe;
 pub use remedy::Remedy;
 pub(crate) use remedy::{can_help, is_off, layers_at_work, remedies};
 use retryscope_events::{AttemptKind, Layer, Source};
-pub(crate) use story::describe;
 
 use crate::count::Bound;
 use crate::rules::{self, Finding, Verdict};
@@ -77,7 +78,7 @@ pub fn in_short(run: &Run) -> String {
         _ => format!(", after {}", words::counted(retries, "retry", "retries")),
     };
     match (turn.outcome, &turn.cause) {
-        (RunOutcome::Failed, Some(cause)) => format!("{}{repeats}", story::describe(&cause.failure)),
+        (RunOutcome::Failed, Some(cause)) => format!("{}{repeats}", describe(&cause.failure)),
         (RunOutcome::Failed, None) => turn.terminal_reason.clone().unwrap_or_default(),
         (RunOutcome::Succeeded, _) if !turn.counts.upstream_requests.is_visible() => {
             "retries not visible".to_owned()
@@ -94,8 +95,7 @@ pub fn in_short(run: &Run) -> String {
                 .iter()
                 .rev()
                 .find_map(|r| r.attempts.iter().rev().find_map(|a| a.failure.as_ref()));
-            last.map(|failure| format!("last failure {}{repeats}", story::describe(failure)))
-                .unwrap_or_default()
+            last.map(|failure| format!("last failure {}{repeats}", describe(failure))).unwrap_or_default()
         }
     }
 }

@@ -1,0 +1,185 @@
+//! Parts of the sentences: who was asked, what was answered, how often, for how long.
+//!
+//! Not for: which sentence a run deserves (see `story`).
+
+use chrono::{DateTime, Utc};
+use retryscope_events::{AttemptKind, Candidate};
+use retryscope_taxonomy::Reason;
+
+use crate::count::Bound;
+use crate::judge::Failure;
+use crate::run::{Attempt, LogicalRequest};
+use crate::words;
+
+/// Attempts up to this number are told one by one.
+const TOLD_ONE_BY_ONE: usize = 6;
+
+/// Attempts in a row on one candidate.
+pub(super) fn by_candidate(attempts: &[Attempt]) -> Vec<(&Candidate, Vec<&Attempt>)> {
+    let mut groups: Vec<(&Candidate, Vec<&Attempt>)> = Vec::new();
+    for attempt in attempts {
+        match groups.last_mut() {
+            Some((_, group)) if attempt.kind != AttemptKind::Fallback => group.push(attempt),
+            _ => groups.push((&attempt.candidate, vec![attempt])),
+        }
+    }
+    groups
+}
+
+/// The request's own bound where it is wider than what its visible attempts add up to.
+pub(super) fn visible_bound(request: &LogicalRequest, sends: Bound) -> Bound {
+    if request.upstream.is_visible() { request.upstream.bound } else { Bound::at_least(sends.min) }
+}
+
+/// "answered 503 (unavailable) to all 4 requests", "answered 500, 503 and 500 to ...", "could not be reached for ...".
+pub(super) fn answers(attempts: &[&Attempt], requests: &str) -> String {
+    let failures: Vec<&Failure> = attempts.iter().filter_map(|a| a.failure.as_ref()).collect();
+    let Some(first) = failures.first() else {
+        return format!("failed {requests}, for a reason this log does not give");
+    };
+    let (silent, known): (Vec<&Attempt>, Vec<&Attempt>) =
+        attempts.iter().partition(|a| a.failure.as_ref().is_none_or(|f| f.reason == Reason::NoDetail));
+    if let (false, Some(last)) = (silent.is_empty(), known.last()) {
+        let of = requests.strip_prefix("all ").unwrap_or(requests);
+        let is_last = known.len() == 1 && attempts.last().is_some_and(|a| std::ptr::eq(*a, *last));
+        let which = if is_last { format!("the last of {of}") } else { format!("{} of {of}", known.len()) };
+        let others = words::counted(Bound::exact(silent.len() as u64), "other attempt", "other attempts");
+        return format!("{} (what the {others} got is not in this log)", answers(&known, &which));
+    }
+    // One log may hold the status where another lost it.
+    let status = failures.iter().find_map(|f| f.status);
+    let all_alike =
+        failures.iter().all(|f| f.reason == first.reason && (f.status.is_none() || f.status == status));
+    if all_alike {
+        let reason = spaced(first.reason.as_str());
+        return match (status, first.reason) {
+            (Some(status), _) => format!("answered {status} ({reason}) to {requests}"),
+            (None, Reason::Refused | Reason::Dns | Reason::Connect) => {
+                format!("could not be reached ({reason}) for {requests}")
+            }
+            (None, Reason::Timeout) => format!("did not answer {requests} in time"),
+            (None, Reason::StreamCut | Reason::Reset | Reason::IdleTimeout) => {
+                format!("broke off ({reason}) {requests}")
+            }
+            (None, Reason::NoDetail) => format!("failed {requests}, for a reason this log does not give"),
+            (None, _) => format!("failed {requests} ({reason})"),
+        };
+    }
+    let words: Vec<String> = failures
+        .iter()
+        .map(|f| f.status.map_or_else(|| spaced(f.reason.as_str()), |status| status.to_string()))
+        .collect();
+    let told = if words.len() <= TOLD_ONE_BY_ONE { words } else { fold(&words) };
+    format!("answered {} to {requests}", words::list(&told))
+}
+
+/// Counts equal words: `503 (9 times)`, `500`.
+pub(super) fn fold(words: &[String]) -> Vec<String> {
+    let mut counted: Vec<(&String, usize)> = Vec::new();
+    for word in words {
+        match counted.iter_mut().find(|(known, _)| *known == word) {
+            Some((_, n)) => *n += 1,
+            None => counted.push((word, 1)),
+        }
+    }
+    counted
+        .into_iter()
+        .map(|(word, n)| if n == 1 { word.clone() } else { format!("{word} ({n} times)") })
+        .collect()
+}
+
+pub(super) fn repeated(retries: Bound) -> String {
+    match retries.max {
+        Some(max) if max == retries.min => words::times(max),
+        Some(max) if retries.min == 0 => format!("up to {max} times"),
+        _ => format!("{} times", words::bound(retries)),
+    }
+}
+
+/// Waits that an attempt followed, in ms.
+pub(super) fn waited_between(request: &LogicalRequest) -> u64 {
+    let followed = request.attempts.len().saturating_sub(1);
+    request.attempts.iter().take(followed).filter_map(|a| a.waited_ms.or(a.delay_ms)).sum()
+}
+
+/// Returns how many retries followed a failure of this kind.
+pub(super) fn retries_after(request: &LogicalRequest, failure: &Failure) -> u64 {
+    let is_alike = |attempt: &Attempt| attempt.failure.as_ref().is_some_and(|f| f.class == failure.class);
+    let pairs = request.attempts.windows(2);
+    pairs.filter(|pair| pair[1].kind == AttemptKind::Retry && is_alike(&pair[0])).count() as u64
+}
+
+/// From the first attempt to the last sign of the request.
+pub(super) fn span_of(request: &LogicalRequest) -> Option<u64> {
+    let first = request.attempts.iter().filter_map(|a| a.started_at.or(a.ended_at)).min()?;
+    let last = request.attempts.iter().filter_map(|a| a.ended_at.or(a.started_at)).max()?;
+    u64::try_from((last - first).num_milliseconds()).ok().filter(|ms| *ms > 0)
+}
+
+/// "503 unavailable", "connection refused", "rate limit".
+pub(crate) fn describe(failure: &Failure) -> String {
+    let reason = spaced(failure.reason.as_str());
+    match failure.status {
+        Some(status) => format!("{status} {reason}"),
+        None if failure.reason == Reason::NoDetail => "an error without detail".to_owned(),
+        None => reason,
+    }
+}
+
+pub(super) fn limit_word(reason: &str) -> &'static str {
+    match reason {
+        "credit" => "credit",
+        "spend_cap" => "spending limit",
+        "usage_limit" => "usage limit",
+        "daily_quota" => "daily quota",
+        "free_tier" | "zero_quota" => "free quota",
+        _ => "quota",
+    }
+}
+
+pub(super) fn name(candidate: &Candidate, with_model: bool) -> String {
+    match (&candidate.provider, &candidate.model, with_model) {
+        (Some(provider), Some(model), true) => format!("{model} at {provider}"),
+        (None, Some(model), true) => model.clone(),
+        (Some(provider), ..) => provider.clone(),
+        (None, Some(model), false) => format!("the provider of {model}"),
+        _ => "the provider".to_owned(),
+    }
+}
+
+/// Names two candidates so that they are not called the same, as far as the log tells them apart.
+pub(super) fn told_apart(a: &Candidate, b: &Candidate) -> (String, String) {
+    let (name_a, name_b) = (name(a, true), name(b, true));
+    if name_a != name_b {
+        return (name_a, name_b);
+    }
+    let parts = [
+        ("over", &a.transport, &b.transport),
+        ("with account", &a.account, &b.account),
+        ("in", &a.region, &b.region),
+        ("through", &a.endpoint, &b.endpoint),
+    ];
+    let differing = parts.iter().find(|(_, a, b)| a != b);
+    match differing.and_then(|(word, a, b)| Some((word, a.as_deref()?, b.as_deref()?))) {
+        Some((word, of_a, of_b)) => (format!("{name_a} {word} {of_a}"), format!("{word} {of_b}")),
+        None => (name_a, "another candidate of that name".to_owned()),
+    }
+}
+
+pub(super) fn spaced(word: &str) -> String {
+    word.replace('_', " ")
+}
+
+pub(super) fn first_line(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    line.chars().take(200).collect::<String>().trim_end_matches('.').to_owned()
+}
+
+pub(crate) fn short_id(id: &str) -> String {
+    id.chars().take(16).collect()
+}
+
+/// The moment in UTC, to the minute.
+pub(super) fn clock(at: DateTime<Utc>) -> String {
+    at.format("%Y-%m-%d %H:%M UTC").to_string()
+}
