@@ -175,22 +175,31 @@ impl Sources {
         let Some(head) = head_of(&source.path) else { return };
         source.head = head.len();
         let Some(recognized) = recognize(&source.path, &head) else { return };
-        let Reading::Lines(mut decoder) = recognized.reading else { return };
+        let Reading::Lines(decoder) = recognized.reading else { return };
         if (recognized.agent, recognized.view) == (source.agent, source.view) {
             return;
-        }
-        let mut state = self.shared.lock();
-        state.engine.reset_source(SourceId(id));
-        let mut into = Into { state: &mut state, id: SourceId(id), view: recognized.view };
-        let mut before = File::open(&source.path).map(LineReader::new).ok();
-        while let Some(Ok(Some(known))) = before.as_mut().map(LineReader::next_complete_line)
-            && known.offset < line.offset
-        {
-            feed(decoder.as_mut(), known, &mut into);
         }
         source.agent = recognized.agent;
         source.view = recognized.view;
         source.decoder = Decoder::Lines(decoder);
+        self.read_again(id, line.offset);
+    }
+
+    /// Reads what stands before an offset again, with a decoder that begins; what was said of it is void.
+    fn read_again(&mut self, id: u32, end: u64) {
+        let Some(Source { decoder: Decoder::Lines(decoder), view, path, .. }) = self.decoders.get_mut(&id)
+        else {
+            return;
+        };
+        let mut state = self.shared.lock();
+        state.engine.reset_source(SourceId(id));
+        let mut into = Into { state: &mut state, id: SourceId(id), view: *view };
+        let mut before = File::open(path).map(LineReader::new).ok();
+        while let Some(Ok(Some(known))) = before.as_mut().map(LineReader::next_complete_line)
+            && known.offset < end
+        {
+            feed(decoder.as_mut(), known, &mut into);
+        }
     }
 
     /// Puts right what is known of the sources beside their lines: when they were written, and settings in force.
@@ -407,7 +416,13 @@ impl Listener for Sources {
         if !self.decoders.contains_key(&id) {
             let path = self.shared.lock().paths.get(&SourceId(id)).cloned();
             if let Some((path, head)) = path.and_then(|path| head_of(&path).map(|head| (path, head))) {
+                let goes_on = self.saved.contains_key(&id);
                 self.opened(id, &path, &head, None);
+                // A session cannot be understood from its middle.
+                let is_session = self.decoders.get(&id).is_some_and(|source| source.view != View::EVENTS);
+                if is_session && !goes_on && line.offset > 0 {
+                    self.read_again(id, line.offset);
+                }
             }
         }
         self.recognize_anew(id, &line);
