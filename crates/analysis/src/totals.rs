@@ -24,6 +24,7 @@ use self::samples::Sample;
 use crate::budget::{Budget, Scope};
 use crate::rules::{self, HeldTo, Verdict};
 use crate::run::{Run, RunOutcome};
+use crate::words::visible;
 
 /// The counters and histograms that runs add to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -178,7 +179,7 @@ impl Totals {
         let asked = rules::Asked::all(self.held_to.as_deref());
         for finding in rules::audit_run(run, Vec::new(), &asked) {
             if finding.verdict == Verdict::Violation && added.broken.insert(finding.rule.to_owned()) {
-                let key = (run.key.agent.to_string(), finding.rule.to_owned());
+                let key = (visible(&run.key.agent), finding.rule.to_owned());
                 *self.findings.entry(key).or_default() += 1;
             }
         }
