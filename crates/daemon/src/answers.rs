@@ -55,7 +55,7 @@ impl Shared {
         extra.add("retryscope_build_info", &[env!("CARGO_PKG_VERSION")], 1.0);
         extra.add("retryscope_revisions_total", &["reread"], number(state.totals.revisions()));
         extra.add("retryscope_folded_total", &[], number(state.totals.folded()));
-        extra.add("retryscope_series", &[], state.totals.counters().count() as f64);
+        extra.add("retryscope_series", &[], state.totals.series() as f64);
         let duplicates = counts.duplicates + state.engine.duplicates();
         extra.add("retryscope_duplicates_total", &[], number(duplicates));
         for kind in GAPS {
