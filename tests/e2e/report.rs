@@ -80,3 +80,21 @@ fn escapes_in_names_reach_no_form() {
         assert!(!text.contains(|c: char| c != '\n' && c.is_control()), "{form}: {text:?}");
     }
 }
+
+/// The metrics have the findings that the other forms have, but for runs that go on.
+#[test]
+fn metrics_tell_the_findings() {
+    let json: Value = serde_json::from_str(&report(&["--root", ".", "--format", "json"])).unwrap();
+    let found = json["findings"].as_array().unwrap();
+    let text = report(&["--root", ".", "--format", "prom"]);
+    let mut told = 0;
+    for finding in found {
+        let rule = format!("rule={}", finding["rule"]);
+        let lines =
+            text.lines().filter(|l| l.starts_with("retryscope_audit_findings_total{") && l.contains(&rule));
+        let runs: u64 = lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
+        assert!(Some(runs) <= finding["runs"].as_u64(), "{rule}");
+        told += u64::from(runs > 0);
+    }
+    assert!(told > 0);
+}

@@ -85,9 +85,7 @@ impl Shared {
             for ((kind, name, window), n) in &counts.exhausted {
                 extra.add("retryscope_retry_budget_exhausted_total", &[kind, name, window], number(*n));
             }
-            for (agent, rule, n) in state.totals.findings() {
-                extra.add("retryscope_audit_findings_total", &[agent, rule], number(n));
-            }
+            extra.add_findings(&state.totals);
         }
         let mut agents: BTreeMap<&str, u64> = BTreeMap::new();
         for key in state.engine.keys() {

@@ -1,4 +1,5 @@
-//! Gauges that follow from the runs themselves: active and waiting runs, versions, resets, hidden requests, budgets.
+//! What follows from the runs themselves beside the counters: active and waiting runs, versions, resets, hidden requests,
+//! budgets, findings.
 //!
 //! A run is boiled down once to what its gauges need ([`RunGauges`]), so that a scrape does not look at every run again.
 //! Not for: counters (the totals) or names (the one table in [`crate::metrics`]).
@@ -131,6 +132,14 @@ impl Extra {
             if let Some(max) = max {
                 self.add("retryscope_hidden_requests_estimate", &[agent, provider, "max"], max as f64);
             }
+        }
+    }
+
+    /// Adds how many runs broke each rule.
+    pub fn add_findings(&mut self, totals: &Totals) {
+        for (agent, rule, n) in totals.findings() {
+            #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+            self.add("retryscope_audit_findings_total", &[agent, rule], n as f64);
         }
     }
 
