@@ -67,3 +67,34 @@ fn mistakes_are_told() {
     assert!(said(&["--compare", "anthropic..gemini", "--format", "csv"]).contains("no such form"));
     assert!(said(&["--by", "prvider"]).contains("provider"));
 }
+
+#[test]
+fn escapes_in_names_reach_no_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let event = r#"{"v":1,"type":"model.response","ts":"2026-11-30T10:00:00.000Z","run_id":"r","agent":"\u001b]0;pwned\u0007a","request_id":"q","provider":"\u001b[31mp","model":"m","attempts":2}"#;
+    std::fs::write(folder.path().join("e.jsonl"), event.to_owned() + "\n").unwrap();
+    let root = folder.path().to_str().unwrap();
+    for form in ["text", "markdown", "csv", "prom"] {
+        let text = report(&["--root", root, "--by", "agent,provider", "--format", form]);
+        assert!(text.contains("pwned"), "{form}: {text}");
+        assert!(!text.contains(|c: char| c != '\n' && c.is_control()), "{form}: {text:?}");
+    }
+}
+
+/// The metrics have the findings that the other forms have, but for runs that go on.
+#[test]
+fn metrics_tell_the_findings() {
+    let json: Value = serde_json::from_str(&report(&["--root", ".", "--format", "json"])).unwrap();
+    let found = json["findings"].as_array().unwrap();
+    let text = report(&["--root", ".", "--format", "prom"]);
+    let mut told = 0;
+    for finding in found {
+        let rule = format!("rule={}", finding["rule"]);
+        let lines =
+            text.lines().filter(|l| l.starts_with("retryscope_audit_findings_total{") && l.contains(&rule));
+        let runs: u64 = lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
+        assert!(Some(runs) <= finding["runs"].as_u64(), "{rule}");
+        told += u64::from(runs > 0);
+    }
+    assert!(told > 0);
+}

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use super::support::{Daemon, Place, many};
+use super::support::{Daemon, Place, answered, many};
 
 fn lives(daemon: &Daemon) {
     assert_eq!(daemon.get("/-/healthy").status, 200, "{}", daemon.logs());
@@ -108,4 +108,32 @@ fn secrets_and_prompts_come_out_nowhere() {
     daemon.stop();
     let saved = std::fs::read_to_string(log).unwrap();
     assert!(!saved.contains(secret) && !saved.contains("PLANTED"));
+}
+
+/// What a log names itself by is a label; a terminal that shows the metrics must not obey it.
+#[test]
+fn escapes_in_names_are_made_visible_in_labels() {
+    let place = Place::new();
+    for (n, agent) in [r"\u001b]0;pwned\u0007red", r"two\nlines", "two lines"].iter().enumerate() {
+        let named = answered(&format!("r{n}"), n).replace("\"demo\"", &format!("\"{agent}\""));
+        let named = named.replace("\"openai\"", r#""\u009b31mp""#).replace("\"m\"", r#""\u202em""#);
+        assert!(named.contains(agent) && named.contains("009b") && named.contains("202e"), "{named}");
+        place.append("events.jsonl", &named.replace("{\"v\":1", r#"{"v":1,"agent_version":"\u001b[1m2""#));
+    }
+    let daemon = place.start();
+    daemon.counts(3);
+    let text = daemon.metrics();
+    let unsafe_at = text.find(|c: char| c != '\n' && (c.is_control() || c == '\u{202e}'));
+    assert_eq!(unsafe_at.and_then(|at| text.get(at..)), None);
+    for shown in [r"\\u{1b}]0;pwned\\u{7}red", r"\\u{9b}31mp", r"\\u{202e}m", r"\\u{1b}[1m2"] {
+        assert!(text.contains(shown), "{shown} in {text}");
+    }
+    // Names that look alike are one: a scrape with the same line twice is refused as a whole.
+    let mut names: Vec<&str> = text.lines().filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect();
+    let all = names.len();
+    names.sort_unstable();
+    names.dedup();
+    let comments = text.lines().filter(|line| line.starts_with('#')).count();
+    assert!(all - names.len() <= comments, "a sample stands twice");
+    assert!((daemon.sum_of("retryscope_logical_requests_total", "agent=\"two lines\"") - 2.0).abs() < 0.1);
 }

@@ -116,16 +116,41 @@ fn otlp_in_json_and_in_protobuf_count_alike() {
     assert_eq!(counted[0], counted[1]);
 }
 
+/// The private parts of an event go before it is kept; what tells one event from another stays.
+#[test]
+fn what_was_said_in_an_event_is_not_kept() {
+    let place = Place::new();
+    let daemon = place.start();
+    let secret = "sk-ant-api03-AAAABBBBCCCCDDDDEEEE1234";
+    let line = answered("a", 1).replace("model.response", "model.failed").replacen(
+        '{',
+        &format!(
+            "{{\"event_id\":\"once\",\"prompt\":\"PLANTED\",\"message\":\"Bearer {secret}\",\"status\":401,"
+        ),
+        1,
+    );
+    for _ in 0..2 {
+        assert_eq!(daemon.post("/v1/events", "", line.as_bytes()).status, 200);
+    }
+    daemon.counts_and_stays(1);
+    assert!((daemon.sum_of("retryscope_attempt_failures_total", "status=\"401\"") - 1.0).abs() < 0.1);
+    for kept in fs::read_dir(place.state().join("received")).unwrap() {
+        let kept = fs::read_to_string(kept.unwrap().path()).unwrap();
+        assert!(!kept.contains("PLANTED") && !kept.contains(secret), "{kept}");
+        assert!(kept.contains("\"event_id\":\"once\"") && kept.contains("401"), "{kept}");
+    }
+}
+
 #[test]
 fn what_was_said_in_an_export_is_not_kept() {
     let place = Place::new();
     let daemon = place.start();
     let mut body = exported()[0].clone();
     let attributes = body.pointer_mut("/resourceSpans/0/scopeSpans/0/spans/0/attributes").unwrap();
-    attributes
-        .as_array_mut()
-        .unwrap()
-        .push(serde_json::json!({"key": "prompt", "value": {"stringValue": "PLANTED"}}));
+    attributes.as_array_mut().unwrap().extend(
+        ["prompt", "gen_ai.input.messages", "authorization", "http.request.header.x-api-key"]
+            .map(|key| serde_json::json!({"key": key, "value": {"stringValue": "PLANTED"}})),
+    );
     let answer = daemon.post("/v1/traces", "content-type: application/json\r\n", body.to_string().as_bytes());
     assert_eq!(answer.status, 200);
     for kept in fs::read_dir(place.state().join("received")).unwrap() {

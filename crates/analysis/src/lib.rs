@@ -40,6 +40,7 @@ pub use judge::{Classified, Failure};
 pub use line::RunLine;
 pub use overview::{Exhausted, Overview, overview};
 pub use recipients::{Recipient, recipients};
+pub use redact::without_credentials;
 pub use repeats::Forgotten;
 pub use retryscope_policy::Settings;
 pub use retryscope_taxonomy::{Class, Reason, reset_from_ms};

@@ -56,7 +56,11 @@ pub(crate) fn redact(text: &str) -> String {
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    let text = text.get(..end).unwrap_or_default();
+    without_credentials(text.get(..end).unwrap_or_default())
+}
+
+/// Returns the text without credentials.
+pub fn without_credentials(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut after_label = false;
     for piece in pieces(text) {

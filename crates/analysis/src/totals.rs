@@ -7,10 +7,10 @@
 mod growth;
 mod keys;
 mod labels;
+mod limit;
 mod samples;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use retryscope_record::RunKey;
@@ -18,12 +18,13 @@ use serde::{Deserialize, Serialize};
 
 use self::growth::{Added, BySeries, is_late};
 use self::keys::{Names, Table};
+use self::labels::Seen;
 pub use self::labels::{Aliases, Labels};
-use self::labels::{Seen, known_in_advance};
 use self::samples::Sample;
 use crate::budget::{Budget, Scope};
 use crate::rules::{self, HeldTo, Verdict};
 use crate::run::{Run, RunOutcome};
+use crate::words::visible;
 
 /// The counters and histograms that runs add to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -107,7 +108,7 @@ pub struct Totals {
     held_to: Option<Box<HeldTo>>,
 }
 
-/// Most series of run metrics, unless told otherwise.
+/// Most series of run metrics that tell who was asked, unless told otherwise.
 pub const DEFAULT_MAX_SERIES: usize = 2_000;
 
 fn default_limit() -> usize {
@@ -178,7 +179,7 @@ impl Totals {
         let asked = rules::Asked::all(self.held_to.as_deref());
         for finding in rules::audit_run(run, Vec::new(), &asked) {
             if finding.verdict == Verdict::Violation && added.broken.insert(finding.rule.to_owned()) {
-                let key = (run.key.agent.to_string(), finding.rule.to_owned());
+                let key = (self.seen.agent(&visible(&run.key.agent)), finding.rule.to_owned());
                 *self.findings.entry(key).or_default() += 1;
             }
         }
@@ -209,6 +210,11 @@ impl Totals {
     /// Returns the histograms in order.
     pub fn histograms(&self) -> impl Iterator<Item = (&Series, &Histogram)> {
         self.histograms.iter()
+    }
+
+    /// Returns how many series there are; a histogram is one.
+    pub fn series(&self) -> usize {
+        self.counters.len() + self.histograms.len()
     }
 
     /// Returns how much later readings took back from what had been counted.
@@ -263,49 +269,10 @@ impl Totals {
         }
     }
 
-    /// Returns the series, or one with folded labels if there are too many. Those that stand at 0 give way first.
-    fn within_limit(&mut self, mut series: Series) -> Series {
-        for name in ["model", "provider"] {
-            if self.counters.len() < self.limit || self.counters.contains_key(&series) {
-                return series;
-            }
-            self.counters.retain(|_, n| *n > 0);
-            if self.counters.len() < self.limit {
-                return series;
-            }
-            self.seen.folded += 1;
-            if series.labels.get(name).is_some() {
-                series.labels = series.labels.with(name, "other");
-            }
-        }
-        series
-    }
-
-    /// Makes the series at 0 that a first failure of this agent, provider and model will need.
-    fn prepare(&mut self, of: &Labels) {
-        let label = |name: &str| of.get(name).unwrap_or_default();
-        let base: labels::Pairs =
-            ["agent", "provider", "model"].into_iter().map(|name| (name, Arc::from(label(name)))).collect();
-        let base = Labels::new(base);
-        let mut known = Vec::new();
-        if !self.prepared.contains(&base) {
-            known = known_in_advance(label("agent"), &base);
-            self.prepared.insert(base);
-        }
-        for kind in ["original", "retry", "fallback"] {
-            let labels = of.with("kind", kind).with("arrival", "live");
-            known.push(Series { metric: Metric::UpstreamRequests, labels });
-        }
-        if self.counters.len() + known.len() <= self.limit {
-            for series in known {
-                self.counters.entry(series).or_default();
-            }
-        }
-    }
-
     fn observe(&mut self, series: &Series, value: u64) {
         let bounds = if series.metric == Metric::RetryDelay { DELAY_BUCKETS } else { ATTEMPT_BUCKETS };
-        let histogram = self.histograms.entry(series.clone()).or_default();
+        let series = self.within_limit(series.clone());
+        let histogram = self.histograms.entry(series).or_default();
         histogram.buckets.resize(bounds.len(), 0);
         if let Some(index) = bounds.iter().position(|bound| value <= *bound) {
             histogram.buckets[index] += 1;

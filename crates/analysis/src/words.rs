@@ -98,6 +98,28 @@ pub fn capital(text: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_uppercase().collect::<String>() + chars.as_str())
 }
 
+/// Makes control characters and escape sequences of untrusted text visible; a line break becomes a space.
+pub fn visible(text: &str) -> String {
+    if !text.chars().any(is_unsafe) {
+        return text.to_owned();
+    }
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => out.push(' '),
+            c if is_unsafe(c) => out.extend(c.escape_default()),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Control characters, line separators and marks that turn the direction of writing.
+fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,5 +142,13 @@ mod tests {
         assert_eq!(counted(Bound::exact(1), "request", "requests"), "1 request");
         assert_eq!(counted(Bound::range(6, Some(30)), "request", "requests"), "6 to 30 requests");
         assert_eq!(counted(Bound::at_least(1), "request", "requests"), "at least 1 request");
+    }
+
+    #[test]
+    fn escapes_never_reach_the_terminal() {
+        assert_eq!(visible("a\u{1b}[31mred\u{7}"), "a\\u{1b}[31mred\\u{7}");
+        assert_eq!(visible("two\nlines"), "two lines");
+        assert_eq!(visible("bidi \u{202e}x"), "bidi \\u{202e}x");
+        assert_eq!(visible("naïve 你好"), "naïve 你好");
     }
 }

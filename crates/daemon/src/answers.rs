@@ -55,7 +55,7 @@ impl Shared {
         extra.add("retryscope_build_info", &[env!("CARGO_PKG_VERSION")], 1.0);
         extra.add("retryscope_revisions_total", &["reread"], number(state.totals.revisions()));
         extra.add("retryscope_folded_total", &[], number(state.totals.folded()));
-        extra.add("retryscope_series", &[], state.totals.counters().count() as f64);
+        extra.add("retryscope_series", &[], state.totals.series() as f64);
         let duplicates = counts.duplicates + state.engine.duplicates();
         extra.add("retryscope_duplicates_total", &[], number(duplicates));
         for kind in GAPS {
@@ -85,9 +85,7 @@ impl Shared {
             for ((kind, name, window), n) in &counts.exhausted {
                 extra.add("retryscope_retry_budget_exhausted_total", &[kind, name, window], number(*n));
             }
-            for (agent, rule, n) in state.totals.findings() {
-                extra.add("retryscope_audit_findings_total", &[agent, rule], number(n));
-            }
+            extra.add_findings(&state.totals);
         }
         let mut agents: BTreeMap<&str, u64> = BTreeMap::new();
         for key in state.engine.keys() {

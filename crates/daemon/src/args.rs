@@ -56,7 +56,8 @@ pub struct Flags {
     /// Look at the files on a timer only, without change notification
     #[arg(long)]
     pub poll: bool,
-    /// Most label combinations of run metrics
+    /// Most label combinations of counters and histograms of runs that name an agent, a provider or a model; beyond, these
+    /// become `other`, and what is all `other` comes on top
     #[arg(long, value_name = "N")]
     pub max_series: Option<usize>,
     /// Hold runs to this policy.toml in what they are found to break; without it, to the one that they recorded

@@ -135,7 +135,8 @@ table! {
         rescan_ms: u64, "rescan_ms = 2000";
         /// Look at the files on a timer only, without change notification (network file systems).
         poll: bool, "poll = false";
-        /// Most label combinations of run metrics; beyond them values are folded into "other".
+        /// Most label combinations of counters and histograms of runs that name an agent, a provider or a model. Beyond them these
+        /// names become "other", models first; what is all "other" comes on top: at most some hundred.
         max_series: usize, "max_series = 2000";
         /// Needed in "Authorization: Bearer ..." for everything but /metrics and health, when not on loopback.
         token: String, "# token = \"\"";

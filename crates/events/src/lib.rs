@@ -12,6 +12,7 @@ mod body;
 pub mod check;
 mod envelope;
 mod flat;
+pub mod known;
 pub mod otel;
 pub mod read;
 mod schema;

@@ -156,24 +156,28 @@ fn major(value: &Value) -> Option<u64> {
     }
 }
 
-/// Takes the type out of the object. `kind` and `name` count only when they look like one (`model.retry`).
+/// Takes the type out of the object.
 fn take_type(object: &mut Map<String, Value>) -> Option<String> {
+    let (key, kind) = type_of(object)?;
+    object.remove(key);
+    Some(kind)
+}
+
+/// Returns the type, and the key at which it stands. `kind` and `name` count only when they look like one (`model.retry`).
+pub(crate) fn type_of(object: &Map<String, Value>) -> Option<(&'static str, String)> {
     for key in ["event_type", "eventType", "type", "event", "kind", "name"] {
         let Some(Value::String(text)) = object.get(key) else { continue };
-        let dotted = text.contains('.')
-            || text.contains('_') && Body::TYPES.contains(&text.replacen('_', ".", 1).as_str());
-        if matches!(key, "event_type" | "eventType" | "type") || dotted {
-            let text = text.clone();
-            object.remove(key);
-            let spaced = text.replacen('_', ".", 1);
-            return Some(if Body::TYPES.contains(&spaced.as_str()) { spaced } else { text });
+        let spaced = text.replacen('_', ".", 1);
+        let known = Body::TYPES.contains(&spaced.as_str());
+        if matches!(key, "event_type" | "eventType" | "type") || text.contains('.') || known {
+            return Some((key, if known { spaced } else { text.clone() }));
         }
     }
     None
 }
 
 /// Returns the schema's name and value for a field of another spelling.
-fn canonical(name: &str, value: Value) -> (String, Value) {
+pub(crate) fn canonical(name: &str, value: Value) -> (String, Value) {
     let snake = snake_case(name);
     let seconds =
         |value: &Value| value.as_f64().filter(|s| s.is_finite() && *s >= 0.0).map(|s| (s * 1e3).round());
@@ -296,11 +300,15 @@ fn build(kind: &str, mut fields: Map<String, Value>) -> Result<Event, ReadError>
     Ok(event)
 }
 
+/// Parts of a candidate, which may stand flat in an event.
+pub(crate) const CANDIDATE: [&str; 7] =
+    ["provider", "model", "endpoint", "region", "account", "transport", "alias"];
+
 /// Brings flat and foreign fields of one type into the shape of its body.
 fn adapt(kind: &str, fields: &mut Map<String, Value>) {
     let nest = |fields: &mut Map<String, Value>, prefix: &str, target: &str| {
         let mut inner = Map::new();
-        for part in ["provider", "model", "endpoint", "region", "account", "transport", "alias"] {
+        for part in CANDIDATE {
             if let Some(value @ Value::String(_)) = fields.remove(&format!("{prefix}{part}")) {
                 inner.insert(part.to_owned(), value);
             }

@@ -2,11 +2,12 @@
 
 use retryscope_analysis::rules::pack::Behaviour;
 use retryscope_analysis::rules::{Finding, Rule, Verdict, rules};
+use retryscope_analysis::words::visible;
 use retryscope_record::{Origin, Place};
 use serde_json::{Value, json};
 
 use crate::json::{PathOf, origin};
-use crate::page::{Page, visible};
+use crate::page::Page;
 
 /// Records of one finding that a page names.
 const SHOWN_EVIDENCE: usize = 3;

@@ -1,6 +1,8 @@
 //! A report as blocks, for a terminal and as Markdown: the same words and numbers in both.
 
-use crate::page::{Page, visible};
+use retryscope_analysis::words::visible;
+
+use crate::page::Page;
 
 /// One part of a report.
 #[derive(Debug, Clone, PartialEq)]

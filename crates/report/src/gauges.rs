@@ -1,4 +1,5 @@
-//! Gauges that follow from the runs themselves: active and waiting runs, versions, resets, hidden requests, budgets.
+//! What follows from the runs themselves beside the counters: active and waiting runs, versions, resets, hidden requests,
+//! budgets, findings.
 //!
 //! A run is boiled down once to what its gauges need ([`RunGauges`]), so that a scrape does not look at every run again.
 //! Not for: counters (the totals) or names (the one table in [`crate::metrics`]).
@@ -8,7 +9,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use retryscope_analysis::{
-    Aliases, BudgetPolicy, Class, LogicalRequest, Run, RunOutcome, Totals, reset_from_ms,
+    Aliases, BudgetPolicy, Class, LogicalRequest, Run, RunOutcome, Totals, reset_from_ms, words::visible,
 };
 
 use crate::metrics::Extra;
@@ -45,10 +46,10 @@ impl RunGauges {
         let waits = last.filter_map(LogicalRequest::planned_wait).collect();
         let mut providers: Vec<(Arc<str>, OfProvider)> = Vec::new();
         for attempt in run.turns.iter().flat_map(|t| &t.requests).flat_map(|r| &r.attempts) {
-            let name = aliases.provider(run, Some(&attempt.candidate));
+            let name = visible(aliases.provider(run, Some(&attempt.candidate)));
             let place = providers.iter().position(|(known, _)| **known == *name).unwrap_or_else(|| {
                 providers.reserve_exact(1);
-                providers.push((name.into(), OfProvider { hidden: (0, Some(0)), resets: None }));
+                providers.push((name.as_str().into(), OfProvider { hidden: (0, Some(0)), resets: None }));
                 providers.len() - 1
             });
             let known = &mut providers[place].1;
@@ -62,8 +63,8 @@ impl RunGauges {
             known.resets = known.resets.max(resets);
         }
         Self {
-            agent: run.key.agent.clone(),
-            version: run.facts.agent_version.as_deref().map(Arc::from),
+            agent: visible(&run.key.agent).into(),
+            version: run.facts.agent_version.as_deref().map(|version| visible(version).into()),
             is_running: run.outcome == RunOutcome::Running,
             last_at: run.ended_at,
             is_over: matches!(
@@ -131,6 +132,14 @@ impl Extra {
             if let Some(max) = max {
                 self.add("retryscope_hidden_requests_estimate", &[agent, provider, "max"], max as f64);
             }
+        }
+    }
+
+    /// Adds how many runs broke each rule.
+    pub fn add_findings(&mut self, totals: &Totals) {
+        for (agent, rule, n) in totals.findings() {
+            #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+            self.add("retryscope_audit_findings_total", &[agent, rule], n as f64);
         }
     }
 

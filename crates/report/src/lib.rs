@@ -14,4 +14,5 @@ pub mod summary;
 pub mod text;
 pub mod words;
 
-pub use page::{Page, quoted, visible};
+pub use page::{Page, quoted};
+pub use retryscope_analysis::words::visible;

@@ -77,7 +77,7 @@ pub const RUN_METRICS: &[(Metric, Described)] = &[
         Metric::AttemptFailures,
         Described {
             name: "retryscope_attempt_failures_total",
-            help: "Failed attempts, at least, by failure; status is the HTTP status or none.",
+            help: "Failed attempts, at least, by failure; status is the HTTP status, none, or other beyond the limit of series.",
             kind: Kind::Counter,
             labels: &["agent", "provider", "model", "class", "reason", "status", "arrival"],
         },
@@ -202,7 +202,7 @@ pub const STATE_METRICS: &[Described] = &[
     ),
     counter("retryscope_connections_refused_total", "Connections over the limit.", &[]),
     gauge("retryscope_runs_kept", "Runs that are kept in memory.", &[]),
-    gauge("retryscope_series", "Series of run metrics.", &[]),
+    gauge("retryscope_series", "Series of run metrics; a histogram is one.", &[]),
     gauge("process_resident_memory_bytes", "Resident memory size in bytes.", &[]),
     gauge("process_open_fds", "Number of open file descriptors.", &[]),
 ];

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
+use retryscope_analysis::words::visible;
 
 /// Width of the label column of a row.
 const LABEL: usize = 14;
@@ -153,28 +154,6 @@ pub fn quoted(cell: &str) -> String {
     if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
-/// Makes control characters and escape sequences of untrusted text visible; a line break becomes a space.
-pub fn visible(text: &str) -> String {
-    if !text.chars().any(is_unsafe) {
-        return text.to_owned();
-    }
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\n' | '\t' => out.push(' '),
-            c if is_unsafe(c) => out.extend(c.escape_default()),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-/// Control characters, line separators and marks that turn the direction of writing.
-fn is_unsafe(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
-}
-
 fn length(text: &str) -> usize {
     text.chars().count()
 }
@@ -204,14 +183,6 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn escapes_never_reach_the_terminal() {
-        assert_eq!(visible("a\u{1b}[31mred\u{7}"), "a\\u{1b}[31mred\\u{7}");
-        assert_eq!(visible("two\nlines"), "two lines");
-        assert_eq!(visible("bidi \u{202e}x"), "bidi \\u{202e}x");
-        assert_eq!(visible("naïve 你好"), "naïve 你好");
-    }
 
     #[test]
     fn wraps_at_spaces() {

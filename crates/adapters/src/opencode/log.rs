@@ -90,6 +90,13 @@ const MATTERS: &[&str] = &[
     "message=\"disposing instance\"",
 ];
 
+/// Returns whether a message is one that bears on requests, as the body of an exported record has it. No other body of a
+/// record is read.
+pub fn is_message(body: &str) -> bool {
+    let texts = MATTERS.iter().filter_map(|matters| matters.strip_prefix("message="));
+    texts.map(|text| text.trim_matches(['"', ' '])).any(|text| text == body)
+}
+
 #[derive(Default)]
 pub(super) struct Log {
     track: Track,

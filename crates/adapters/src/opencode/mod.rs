@@ -23,6 +23,7 @@ use retryscope_record::View;
 use crate::json::{Object, holds};
 use crate::{Adapter, DefaultPlace, Reading, Recognized};
 
+pub use log::is_message;
 pub(crate) use otlp::Export;
 
 pub(crate) const AGENT: &str = "opencode";

@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::labels::{Aliases, Pairs, Seen};
 use super::{Metric, Series};
 use crate::run::Run;
+use crate::words::visible;
 
 /// Number of an agent, provider and model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -127,7 +128,8 @@ impl Names {
             return *base;
         }
         let base = Base(u32::try_from(self.all.len()).unwrap_or(u32::MAX));
-        self.all.push(names.map(Arc::from));
+        // Two names that look alike then have one series: a scrape refuses two lines with the same labels.
+        self.all.push(names.map(|name| visible(name).into()));
         self.by_name.insert(self.buffer.clone(), base);
         base
     }

@@ -37,6 +37,13 @@ const NAMES: &[&str] = &[
 /// Labels that tell who is named, and how much the log shows: what may be known better later.
 const NAMED: &[&str] = &["agent", "provider", "model", "visibility", "from_provider", "to_provider"];
 
+/// What stands for values beyond a limit.
+pub(super) const OTHER: &str = "other";
+
+/// Labels that tell who was asked, in the order in which they are folded.
+pub(super) const FOLDED: [&[&str]; 3] =
+    [&["model"], &["provider", "from_provider", "to_provider"], &["agent"]];
+
 /// Labels of a series, sorted by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Labels(Pairs);
@@ -50,6 +57,16 @@ impl Labels {
     /// Returns the value of a label; `None` for one that the series does not have.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| &**value)
+    }
+
+    /// Returns whether a label tells more than that its value was folded.
+    pub(super) fn tell(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|value| value != OTHER)
+    }
+
+    /// Returns whether any label tells who was asked.
+    pub(super) fn name_anybody(&self) -> bool {
+        FOLDED.iter().copied().flatten().any(|name| self.tell(name))
     }
 
     /// Returns the value of a label, looked for first where it stood in the series before; most series of a metric have the
@@ -146,6 +163,15 @@ pub(super) struct Seen {
 }
 
 impl Seen {
+    /// Returns the name of an agent, folded where it is beyond the limit.
+    pub(super) fn agent(&mut self, name: &str) -> String {
+        if admits(&mut self.agents, &name.into(), AGENT_LIMIT) {
+            return name.to_owned();
+        }
+        self.folded += 1;
+        OTHER.to_owned()
+    }
+
     /// Returns the labels of a series, folded where they are beyond a limit.
     pub(super) fn labels(&mut self, mut pairs: Pairs) -> Labels {
         for (name, value) in &mut pairs {
@@ -157,7 +183,7 @@ impl Seen {
             };
             if !admits(known, value, limit) {
                 self.folded += 1;
-                *value = "other".into();
+                *value = OTHER.into();
             }
         }
         let find = |name: &str| pairs.iter().find(|(known, _)| *known == name).map(|(_, v)| v.clone());
@@ -166,7 +192,7 @@ impl Seen {
         {
             self.folded += 1;
             for (_, value) in pairs.iter_mut().filter(|(name, _)| *name == "provider") {
-                *value = "other".into();
+                *value = OTHER.into();
             }
         }
         for (_, value) in &mut pairs {

@@ -202,3 +202,67 @@ fn the_last_failure_is_counted_when_its_class_is_settled() {
         assert_eq!(failed(&totals, "throttled"), 1, "{delay:?}");
     }
 }
+
+/// A run that asks and is refused, all by names and a status of its own.
+fn refused(engine: &mut Engine, n: u16) {
+    let candidate = |n: u16| Candidate::new(format!("p{}", n % 25), format!("m{}", n % 45));
+    let say = |engine: &mut Engine, second: i64, body: retryscope_events::Body| {
+        let origin = Origin { source: SourceId(0), place: Place::Line(1) };
+        let event = Event::new(format!("r{n}"), at(second), body).agent(format!("a{}", n % 15));
+        engine.apply(View::EVENTS, origin, Item::Event(&event, None));
+    };
+    let retry = ModelRetry::new().request_id("q").candidate(candidate(n)).delay_ms(1_000_u64);
+    say(engine, 0, retry.status(400 + n % 200).into());
+    let moved = retryscope_events::ModelFallback::new().request_id("q");
+    say(engine, 2, moved.from(candidate(n)).to(candidate(n + 1)).into());
+    say(engine, 3, ModelResponse::new().request_id("q").candidate(candidate(n + 1)).into());
+}
+
+#[test]
+fn the_limit_of_series_holds_for_whatever_logs_name() {
+    let mut engine = Engine::new();
+    (0..600).for_each(|n| refused(&mut engine, n));
+    let mut unlimited = Totals::default();
+    unlimited.configure(100_000, Aliases::default());
+    count(&engine, &mut unlimited);
+    let sums = |totals: &Totals| {
+        let histograms: Vec<u64> = totals.histograms().map(|(_, histogram)| histogram.count).collect();
+        (totals.counters().map(|(_, n)| n).sum::<u64>(), histograms.iter().sum::<u64>())
+    };
+    for limit in [0, 5, 100, 1_000] {
+        let mut totals = Totals::default();
+        totals.configure(limit, Aliases::default());
+        count(&engine, &mut totals);
+        assert_eq!(sums(&totals), sums(&unlimited), "{limit}: nothing is lost");
+        let all: Vec<&Series> = totals
+            .counters()
+            .map(|(series, _)| series)
+            .chain(totals.histograms().map(|(series, _)| series))
+            .collect();
+        assert_eq!(all.len(), totals.series());
+        let named = all.iter().filter(|series| series.labels.name_anybody()).count();
+        assert!(named <= limit, "{limit}: {named}");
+        assert!(all.len() - named < 250, "{limit}: {} series of nobody", all.len() - named);
+        assert!(totals.folded() > 0);
+        // A first failure that is folded is an increase too.
+        let of =
+            |series: &&&Series| series.metric == Metric::AttemptFailures && !series.labels.name_anybody();
+        assert!(limit == 1_000 || all.iter().filter(of).count() > 50, "{limit}");
+    }
+}
+
+#[test]
+fn what_is_folded_first_is_the_model() {
+    let mut engine = Engine::new();
+    for n in 0..40 {
+        let asked = ModelRequest::new().request_id("q").candidate(Candidate::new("acme", format!("m{n}")));
+        say(&mut engine, Event::new(format!("r{n}"), at(0), asked));
+    }
+    let mut totals = Totals::default();
+    totals.configure(40, Aliases::default());
+    count(&engine, &mut totals);
+    let folded = totals.counters_of(Metric::LogicalRequests).find(|(l, _)| l.get("model") == Some("other"));
+    let (labels, n) = folded.unwrap();
+    assert_eq!((labels.get("agent"), labels.get("provider")), (Some("demo"), Some("acme")));
+    assert!(n > 1);
+}

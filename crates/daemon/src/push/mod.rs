@@ -2,6 +2,7 @@
 //!
 //! From there it is read like any other log, by the daemon and by the CLI. Not for: meaning (the adapters know that).
 
+mod private;
 mod protobuf;
 
 use std::fs::{File, OpenOptions};
@@ -41,10 +42,6 @@ const IN_FLIGHT: usize = 8;
 
 /// Most bytes that are kept of one kind and day.
 const DAY_LIMIT: u64 = 4 << 30;
-
-/// Attributes that hold what a person or a tool said: never kept.
-const PRIVATE: &[&str] =
-    &["prompt", "user_prompt", "arguments", "output", "tool_input", "tool_parameters", "tool_result"];
 
 static TAKING: AtomicUsize = AtomicUsize::new(0);
 
@@ -117,7 +114,7 @@ fn lines_of(
                 if let Err(error) = read::parse_line(line) {
                     return Err(refused(400, format!("line {}: {error}", index + 1)));
                 }
-                out.extend_from_slice(line);
+                out.extend_from_slice(&private::event(line));
                 out.push(b'\n');
             }
             Ok(out)
@@ -145,7 +142,7 @@ fn lines_of(
             if value.get(wanted).and_then(Value::as_array).is_none_or(Vec::is_empty) {
                 return Ok(Vec::new());
             }
-            without_private(&mut value);
+            private::export(&mut value);
             let mut out = value.to_string().into_bytes();
             out.push(b'\n');
             Ok(out)
@@ -165,21 +162,6 @@ fn unzipped(body: &[u8]) -> Result<Vec<u8>, Refused> {
         return Err(refused(413, format!("more than {BODY_LIMIT} bytes when decoded")));
     }
     Ok(decoded)
-}
-
-/// Takes out the attributes that hold what a person or a tool said.
-fn without_private(value: &mut Value) {
-    match value {
-        Value::Array(list) => {
-            list.retain(|pair| {
-                let key = pair.get("key").and_then(Value::as_str);
-                key.is_none_or(|key| !PRIVATE.contains(&key))
-            });
-            list.iter_mut().for_each(without_private);
-        }
-        Value::Object(map) => map.values_mut().for_each(without_private),
-        _ => {}
-    }
 }
 
 /// Ends a line that a crash left without an end.

@@ -2,7 +2,8 @@
 
 use retryscope_analysis::rules::HeldTo;
 use retryscope_analysis::{By, Run, Totals, compare, digest, grouped, overview};
-use retryscope_report::{blocks, metrics, summary};
+use retryscope_report::metrics::{self, Extra};
+use retryscope_report::{blocks, summary};
 
 use crate::args::{Display, Format, GroupBy, Reading, Report};
 use crate::commands::audit;
@@ -29,7 +30,9 @@ pub(crate) fn run(
         for run in chosen {
             totals.add(run, reader.now);
         }
-        output.text(&metrics::run_text(&totals))?;
+        let mut findings = Extra::default();
+        findings.add_findings(&totals);
+        output.text(&metrics::text(&totals, &findings))?;
         return Ok(reader.exit());
     }
     if all.is_empty() {
