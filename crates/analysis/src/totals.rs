@@ -9,6 +9,7 @@ mod keys;
 mod labels;
 mod limit;
 mod samples;
+mod shown;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -269,17 +270,26 @@ impl Totals {
         }
     }
 
+    /// Counts a value in its bucket; what it adds to the sum is known apart from that.
     fn observe(&mut self, series: &Series, value: u64) {
-        let bounds = if series.metric == Metric::RetryDelay { DELAY_BUCKETS } else { ATTEMPT_BUCKETS };
+        let bounds = bounds_of(series.metric);
         let series = self.within_limit(series.clone());
         let histogram = self.histograms.entry(series).or_default();
         histogram.buckets.resize(bounds.len(), 0);
-        if let Some(index) = bounds.iter().position(|bound| value <= *bound) {
-            histogram.buckets[index] += 1;
+        if let Some(known) = histogram.buckets.get_mut(bucket_of(bounds, value)) {
+            *known += 1;
         }
-        histogram.sum += value;
         histogram.count += 1;
     }
+}
+
+fn bounds_of(metric: Metric) -> &'static [u64] {
+    if metric == Metric::RetryDelay { DELAY_BUCKETS } else { ATTEMPT_BUCKETS }
+}
+
+/// Returns the bucket of a value; the number of bounds for one beyond them all.
+fn bucket_of(bounds: &[u64], value: u64) -> usize {
+    bounds.partition_point(|bound| *bound < value)
 }
 
 fn is_histogram(metric: Metric) -> bool {

@@ -363,7 +363,7 @@ fn live_and_whole(path: &Path, bytes: &[u8]) -> (BTreeMap<String, [u64; 2]>, BTr
     }
 }
 
-/// What counters say but for who is named: the number, and how much of it is said to be fully shown.
+/// What counters and histograms say but for who is named: the number, and how much of it is said to be fully shown.
 fn told(totals: &Totals) -> BTreeMap<String, [u64; 2]> {
     let mut told = BTreeMap::<String, [u64; 2]>::new();
     for (series, n) in totals.counters() {
@@ -372,6 +372,13 @@ fn told(totals: &Totals) -> BTreeMap<String, [u64; 2]> {
         let sum = told.entry(format!("{:?} {}", series.metric, words.join(" "))).or_default();
         sum[0] += n;
         sum[1] += if series.labels.get("visibility") == Some("full") { n } else { 0 };
+    }
+    for (series, histogram) in totals.histograms() {
+        let buckets = histogram.buckets.iter().zip(0..).map(|(n, bucket)| (format!("bucket {bucket}"), *n));
+        let all = [("sum".to_owned(), histogram.sum), ("count".to_owned(), histogram.count)];
+        for (what, n) in buckets.chain(all) {
+            told.entry(format!("{:?} {what}", series.metric)).or_default()[0] += n;
+        }
     }
     told
 }

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::keys::{Bases, Names, SeriesId};
 use super::samples::{Sample, samples};
-use super::{LATE_AFTER, Metric, Totals, has_arrival, is_histogram};
+use super::shown::{Before, Shown, is_timed};
+use super::{LATE_AFTER, Metric, Totals, bounds_of, bucket_of, has_arrival, is_histogram};
 use crate::budget::Budget;
 use crate::run::Run;
 
@@ -20,6 +21,12 @@ pub(super) struct Added {
     /// The values that a histogram has been given, and how often.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     observed: Vec<(SeriesId, BTreeMap<u64, u64>)>,
+    /// What it has added to the sum of a histogram, where that is not the sum of the values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    sums: Vec<(SeriesId, u64)>,
+    /// Where in time its samples stood when it was last counted.
+    #[serde(default)]
+    shown: Shown,
     /// How much of it later readings took back.
     taken_back: u64,
     /// Rules that it was found to break.
@@ -38,6 +45,22 @@ impl Added {
             self.observed.len() - 1
         });
         &mut self.observed[place].1
+    }
+
+    /// Returns what the sum of a histogram has been given.
+    fn sum(&self, series: SeriesId) -> u64 {
+        let corrected = self.sums.iter().find(|(id, _)| *id == series).map(|(_, sum)| *sum);
+        corrected.unwrap_or_else(|| {
+            let values = self.observed.iter().find(|(id, _)| *id == series);
+            values.map_or(0, |(_, values)| values.iter().map(|(value, times)| value * times).sum())
+        })
+    }
+
+    fn set_sum(&mut self, series: SeriesId, sum: u64) {
+        match self.sums.iter_mut().find(|(id, _)| *id == series) {
+            Some((_, known)) => *known = sum,
+            None => self.sums.push((series, sum)),
+        }
     }
 
     fn grow(&mut self, series: SeriesId, n: u64) {
@@ -89,6 +112,11 @@ impl BySeries {
         place.map_or(&[], |place| &self.samples[place].1)
     }
 
+    /// Returns the series and their samples.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (SeriesId, &[Sample])> {
+        self.samples.iter().map(|(series, samples)| (*series, &samples[..]))
+    }
+
     fn clear(&mut self) {
         for (series, mut samples) in self.samples.drain(..) {
             self.places[series.index()] = None;
@@ -118,6 +146,10 @@ impl Totals {
             });
         }
         let mut added = self.added.remove(&run.key).unwrap_or_default();
+        let shown = Shown::of(&by_series, &self.table, now);
+        let mut before = Before::new(&added.shown, &shown, &self.table, now);
+        let given: Vec<(SeriesId, u64)> =
+            added.observed.iter().map(|(id, _)| (*id, added.sum(*id))).collect();
         let mut fallen: BTreeMap<Metric, Vec<Fall>> = BTreeMap::new();
         let mut growths: BTreeMap<Metric, Vec<Growth>> = BTreeMap::new();
         for (series, known) in &added.series {
@@ -147,7 +179,11 @@ impl Totals {
             self.match_renamed(falls, &mut growths);
             let grown: u64 = growths.iter().map(|growth| growth.left).sum();
             let allowed = grown.saturating_sub(sum(falls));
-            self.grow(metric, growths, &mut by_series, allowed, &mut added, now);
+            self.grow(metric, growths, &mut by_series, allowed, &mut added, &mut before);
+        }
+        added.shown = shown;
+        for metric in [Metric::AttemptsPerRequest, Metric::RetryDelay] {
+            self.add_to_sums(metric, &by_series, &given, &mut added);
         }
         by_series.clear();
         self.scratch = by_series;
@@ -180,8 +216,9 @@ impl Totals {
         by_series: &mut BySeries,
         mut allowed: u64,
         added: &mut Added,
-        now: DateTime<Utc>,
+        before: &mut Before,
     ) {
+        let now = before.now;
         for Growth { series: id, place, mut left } in growths {
             let samples = &mut by_series.samples[place].1;
             if is_histogram(metric) {
@@ -189,10 +226,9 @@ impl Totals {
                 allowed -= counted;
                 continue;
             }
-            // The newest are the new ones; without times, the last. Where all are new the order does not matter.
-            if left.min(allowed) < total_of(metric, samples) {
-                samples.reverse();
-                samples.sort_by_key(|sample| std::cmp::Reverse(sample.told));
+            // Where all are new the order does not matter.
+            if is_timed(metric) && left.min(allowed) < total_of(metric, samples) {
+                *samples = before.new_first(id, metric, samples);
             }
             let series = self.table.series(id).clone();
             // Those that are counted alike are counted together.
@@ -226,15 +262,19 @@ impl Totals {
         }
     }
 
-    /// Gives a histogram the values that it has not been given yet, at most so many; returns how many it was.
+    /// Gives a histogram the values that its buckets do not hold yet, at most so many; returns how many it was. A value
+    /// that is told a little better later is none of them.
     fn observe_new(&mut self, id: SeriesId, samples: &[Sample], most: u64, added: &mut Added) -> u64 {
-        let mut unseen = added.observed(id).clone();
-        let new = samples.iter().map(|sample| sample.n).filter(|value| match unseen.get_mut(value) {
-            Some(times) if *times > 0 => {
-                *times -= 1;
-                false
-            }
-            _ => true,
+        let bounds = bounds_of(self.table.series(id).metric);
+        let mut held = vec![0_u64; bounds.len() + 1];
+        for (value, times) in added.observed(id).iter() {
+            held[bucket_of(bounds, *value)] += times;
+        }
+        let new = samples.iter().map(|sample| sample.n).filter(|value| {
+            let held = &mut held[bucket_of(bounds, *value)];
+            let is_new = *held == 0;
+            *held = held.saturating_sub(1);
+            is_new
         });
         let new: Vec<u64> = new.take(usize::try_from(most).unwrap_or(usize::MAX)).collect();
         let series = self.table.series(id).clone();
@@ -247,6 +287,44 @@ impl Totals {
             added.grow(id, counted);
         }
         counted
+    }
+
+    /// Adds to the sums of a histogram what the values of the run are more than they have been `given`, in all its series
+    /// together: a value that was told better later, and one that is new.
+    fn add_to_sums(
+        &mut self,
+        metric: Metric,
+        by_series: &BySeries,
+        given: &[(SeriesId, u64)],
+        added: &mut Added,
+    ) {
+        let of_metric = |totals: &Self, id: SeriesId| totals.table.series(id).metric == metric;
+        let sum_of = |samples: &[Sample]| samples.iter().map(|sample| sample.n).sum::<u64>();
+        let known: u64 = given.iter().filter(|(id, _)| of_metric(self, *id)).map(|(_, sum)| sum).sum();
+        let told: u64 =
+            by_series.iter().filter(|(id, _)| of_metric(self, *id)).map(|(_, samples)| sum_of(samples)).sum();
+        let mut left = told.saturating_sub(known);
+        let series: Vec<SeriesId> =
+            added.observed.iter().map(|(id, _)| *id).filter(|id| of_metric(self, *id)).collect();
+        let mut sums: Vec<(SeriesId, u64)> = Vec::new();
+        for id in &series {
+            let before = given.iter().find(|(known, _)| known == id).map_or(0, |(_, sum)| *sum);
+            let more = sum_of(by_series.of(*id)).saturating_sub(before).min(left);
+            left -= more;
+            sums.push((*id, before + more));
+        }
+        // What is told better of a value that was counted for somebody else stays where it was counted.
+        if let Some((_, sum)) = sums.first_mut() {
+            *sum += left;
+        }
+        for (id, sum) in sums {
+            let before = given.iter().find(|(known, _)| *known == id).map_or(0, |(_, sum)| *sum);
+            let series = self.within_limit(self.table.series(id).clone());
+            if let Some(histogram) = self.histograms.get_mut(&series) {
+                histogram.sum += sum - before;
+            }
+            added.set_sum(id, sum);
+        }
     }
 }
 

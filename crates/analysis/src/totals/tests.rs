@@ -226,8 +226,8 @@ fn the_limit_of_series_holds_for_whatever_logs_name() {
     unlimited.configure(100_000, Aliases::default());
     count(&engine, &mut unlimited);
     let sums = |totals: &Totals| {
-        let histograms: Vec<u64> = totals.histograms().map(|(_, histogram)| histogram.count).collect();
-        (totals.counters().map(|(_, n)| n).sum::<u64>(), histograms.iter().sum::<u64>())
+        let of = |value: fn(&Histogram) -> u64| totals.histograms().map(|(_, h)| value(h)).sum::<u64>();
+        (totals.counters().map(|(_, n)| n).sum::<u64>(), of(|h| h.count), of(|h| h.sum))
     };
     for limit in [0, 5, 100, 1_000] {
         let mut totals = Totals::default();
@@ -265,4 +265,83 @@ fn what_is_folded_first_is_the_model() {
     let (labels, n) = folded.unwrap();
     assert_eq!((labels.get("agent"), labels.get("provider")), (Some("demo"), Some("acme")));
     assert!(n > 1);
+}
+
+#[test]
+fn what_is_read_late_is_late_beside_newer_ones() {
+    let minute = |totals: &Totals, second: i64| -> (u64, u64) {
+        let states = totals.budget().states(at(second), crate::budget::BudgetPolicy::default());
+        let of = |state: &&crate::budget::BudgetState| state.scope == Scope::global() && state.window == "5m";
+        states.iter().find(of).map_or((0, 0), |state| (state.upstream, state.retries))
+    };
+    let (mut engine, mut totals) = (Engine::new(), Totals::default());
+    let hours = 4 * 3_600;
+    for n in 0..20 {
+        said(&mut engine, &format!("new {n}"), hours, &[5]);
+    }
+    count_at(&engine, &mut totals, hours + 10);
+    let text = serde_json::to_string(&totals).unwrap_or_default();
+    let restored: Totals = serde_json::from_str(&text).unwrap_or_default();
+    for n in 0..20 {
+        said(&mut engine, &format!("old {n}"), 0, &[5]);
+    }
+    let mut fresh = Totals::default();
+    for totals in [&mut totals, &mut restored.clone(), &mut fresh] {
+        count_at(&engine, totals, hours + 20);
+        for metric in [Metric::LogicalRequests, Metric::Retries, Metric::AttemptFailures] {
+            let counted = ["live", "late"].map(|arrival| by_arrival(totals, metric, arrival));
+            assert_eq!(counted, [20, 20], "{metric:?}");
+        }
+        assert_eq!(minute(totals, hours + 20), (40, 20));
+    }
+}
+
+#[test]
+fn what_is_known_by_another_name_is_not_the_new_one() {
+    let (mut engine, mut totals) = (Engine::new(), Totals::default());
+    let retry = |second: i64, id: &str| {
+        let body = ModelRetry::new().request_id(id).status(503_u16).delay_ms(0_u64);
+        Event::new("r", at(second), body)
+    };
+    let hours = 4 * 3_600;
+    say(&mut engine, retry(hours, "q"));
+    count_at(&engine, &mut totals, hours + 1);
+    // Now it is known who was asked; and something old of the same provider is read.
+    for (id, second) in [("q", hours + 2), ("old", 5)] {
+        if id == "old" {
+            say(&mut engine, retry(1, id));
+        }
+        let answer = ModelResponse::new().request_id(id).candidate(Candidate::new("acme", "m"));
+        say(&mut engine, Event::new("r", at(second), answer));
+    }
+    count_at(&engine, &mut totals, hours + 3);
+    for metric in [Metric::LogicalRequests, Metric::Retries] {
+        let counted = ["live", "late"].map(|arrival| by_arrival(&totals, metric, arrival));
+        assert_eq!(counted, [1, 1], "{metric:?}");
+    }
+}
+
+#[test]
+fn a_wait_that_is_told_better_later_is_no_new_one() {
+    let (mut engine, mut totals) = (Engine::new(), Totals::default());
+    let retry = |wait: u64| ModelRetry::new().request_id("q").status(503_u16).delay_ms(wait);
+    say(&mut engine, Event::new("r", at(0), ModelRequest::new().request_id("q")));
+    for (second, wait) in [(1, 19_000), (22, 40_000)] {
+        say(&mut engine, Event::new("r", at(second), retry(wait)));
+    }
+    say(&mut engine, Event::new("r", at(70), ModelResponse::new().request_id("q")));
+    let sources = BTreeMap::new();
+    let runs = engine.runs(&AsOf { now: at(80), sources: &sources });
+    let mut early = runs[0].clone();
+    early.turns[0].requests[0].attempts.truncate(2);
+    early.turns[0].requests[0].attempts[0].waited_ms = Some(19_000);
+    let mut whole = runs[0].clone();
+    whole.turns[0].requests[0].attempts[0].waited_ms = Some(19_030);
+    totals.add(&early, at(80));
+    totals.add(&whole, at(80));
+    let delays = totals.histograms().find(|(s, _)| s.metric == Metric::RetryDelay).map(|(_, h)| h.clone());
+    let at_once = Totals::of([&whole], at(80));
+    let expected = at_once.histograms().find(|(s, _)| s.metric == Metric::RetryDelay).map(|(_, h)| h.clone());
+    assert_eq!(delays.as_ref().map(|h| (h.sum, h.count)), expected.map(|h| (h.sum, h.count)));
+    assert_eq!(delays.map(|h| h.sum), Some(sum(&totals, Metric::Waiting)));
 }
