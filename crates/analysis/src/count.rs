@@ -38,10 +38,13 @@ impl Bound {
         self.max == Some(self.min)
     }
 
-    /// Adds the ends.
+    /// Adds the ends; numbers of a log may be of any size.
     #[must_use]
     pub fn plus(self, other: Bound) -> Self {
-        Self { min: self.min + other.min, max: self.max.zip(other.max).map(|(a, b)| a + b) }
+        Self {
+            min: self.min.saturating_add(other.min),
+            max: self.max.zip(other.max).map(|(a, b)| a.saturating_add(b)),
+        }
     }
 
     /// Multiplies the ends.

@@ -201,3 +201,21 @@ fn what_was_in_flight_at_the_end_is_not_said_to_be_cancelled() {
         assert_eq!(counts(&run)[1], Bound::exact(2), "{outcome}");
     }
 }
+
+#[test]
+fn numbers_of_any_size_are_taken() {
+    let most = u64::MAX;
+    let retry =
+        format!(r#","request_id":"q","attempt":{most},"max_attempts":{most},"status":503,"delay_ms":{most}"#);
+    let answer = format!(r#","request_id":"q","attempts":{most}"#);
+    for records in [
+        vec![(2, "model.retry", retry.as_str()), (5, "model.retry", &retry), (9, "model.response", "")],
+        vec![(2, "model.retry", &retry), REQUEST, (9, "model.response", &answer), FINISHED],
+        vec![(2, "model.retry", &retry), (9, "model.failed", &answer), (10, "model.retry", &retry)],
+        vec![REQUEST, (2, "model.fallback", &answer), (9, "model.response", &answer), FINISHED],
+    ] {
+        let run = run_of(&records);
+        let told = retryscope_analysis::explain(&run, &run.turns[0], &[], run.ended_at.unwrap_or_default());
+        assert!(!told.summary.is_empty() && counts(&run)[1].min <= 3, "{records:?}");
+    }
+}

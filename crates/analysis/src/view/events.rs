@@ -30,7 +30,7 @@ macro_rules! said {
             message: $body.message.as_deref(),
             class: $body.class.as_deref(),
             reason: $body.reason.as_deref(),
-            retry_after_ms: $body.retry_after_ms,
+            retry_after_ms: span($body.retry_after_ms),
             upstream_request_id: $body.upstream_request_id.as_deref(),
             raw: $raw,
             at: $event.ts,
@@ -38,6 +38,25 @@ macro_rules! said {
             ..Said::default()
         }
     };
+}
+
+/// Longest span that is believed, in ms: some thirty years. Sums of such spans do not overflow.
+const LONGEST_SPAN: u64 = 1_000_000_000_000;
+
+/// Largest number of attempts of one request that is believed.
+const MOST_ATTEMPTS: u64 = 1_000_000_000;
+
+/// The same where each of them is made one by one.
+const MOST_MADE: u64 = 10_000;
+
+/// Returns a span of a log; one that cannot be is not said.
+fn span(ms: Option<u64>) -> Option<u64> {
+    ms.filter(|ms| *ms <= LONGEST_SPAN)
+}
+
+/// Returns a number of attempts of a log; one that cannot be is not said.
+fn number(attempts: Option<u64>) -> Option<u64> {
+    attempts.filter(|attempts| *attempts <= MOST_ATTEMPTS)
 }
 
 impl ViewOfRun {
@@ -160,7 +179,7 @@ impl ViewOfRun {
         let index = known.unwrap_or_else(|| {
             let kind_is_told = body.kind.is_some() || request.next_kind.is_some();
             let already = request.attempts.len();
-            let index = request.own(origin, body.attempt, body.kind, event.ts);
+            let index = request.own(origin, number(body.attempt), body.kind, event.ts);
             let is_new = index >= already;
             let before = index.checked_sub(1).map(|before| request.attempts[before].candidate.clone());
             let attempt = &mut request.attempts[index];
@@ -239,7 +258,7 @@ impl ViewOfRun {
             request.candidate = now;
         }
         let asked = request.candidate.clone();
-        let goes_on_waiting = request.goes_on_waiting(body.attempt, body.layer, event.ts);
+        let goes_on_waiting = request.goes_on_waiting(number(body.attempt), body.layer, event.ts);
         let attempt = if goes_on_waiting || request.explicit && !request.attempts.is_empty() {
             request.pending = None;
             let last = request.attempts.len() - 1;
@@ -259,24 +278,24 @@ impl ViewOfRun {
             attempt.reached = reached(&failure);
             attempt.failure = Some(failure);
         }
-        let delay_ms = body.delay_ms.map(|delay| match (goes_on_waiting, attempt.ended_at, event.ts) {
+        let delay_ms = span(body.delay_ms).map(|delay| match (goes_on_waiting, attempt.ended_at, event.ts) {
             (true, Some(from), Some(now)) => {
-                delay + u64::try_from((now - from).num_milliseconds()).unwrap_or(0)
+                delay.saturating_add(u64::try_from((now - from).num_milliseconds()).unwrap_or(0))
             }
             _ => delay,
         });
         attempt.delay_ms = delay_ms.or(attempt.delay_ms);
-        attempt.waited_ms = body.waited_ms.or(attempt.waited_ms);
+        attempt.waited_ms = span(body.waited_ms).or(attempt.waited_ms);
         attempt.delay_source = body.delay_source.or(attempt.delay_source);
-        attempt.max_attempts = body.max_attempts.or(attempt.max_attempts);
+        attempt.max_attempts = number(body.max_attempts).or(attempt.max_attempts);
         attempt.layer = body.layer.or(attempt.layer);
         attempt.output_started = body.output_started.or(attempt.output_started);
         attempt.output_discarded = body.output_discarded.or(attempt.output_discarded);
         if let Some(changed) = &body.changed {
             attempt.changed.clone_from(changed);
         }
-        request.pending = Some(Pending { at: event.ts, delay_ms: body.delay_ms });
-        request.tell_number(body.attempt);
+        request.pending = Some(Pending { at: event.ts, delay_ms: span(body.delay_ms) });
+        request.tell_number(number(body.attempt));
     }
 
     pub(super) fn fallback(
@@ -293,7 +312,11 @@ impl ViewOfRun {
         }
         if !request.explicit {
             let codes = body.failures.as_deref().unwrap_or_default();
-            let told = if codes.is_empty() { body.attempts.unwrap_or(0) } else { codes.len() as u64 };
+            let told = if codes.is_empty() {
+                number(body.attempts).filter(|told| *told <= MOST_MADE).unwrap_or(0)
+            } else {
+                codes.len() as u64
+            };
             let seen = request.of_current_candidate() as u64;
             // The last failed attempt of a candidate has no retry record; the list of codes, or the fallback itself,
             // proves it.
@@ -362,7 +385,7 @@ impl ViewOfRun {
             attempt.evidence = Evidence::Observed;
             attempt.ended_at = event.ts;
         }
-        request.tell_attempts(body.attempts);
+        request.tell_attempts(number(body.attempts));
         request.usage = body.usage.clone().map(Box::new).or(request.usage.take());
         request.requested_model = body.requested_model.clone().or(request.requested_model.take());
         request.stop_reason = body.stop_reason.clone().or(request.stop_reason.take());
@@ -417,7 +440,7 @@ impl ViewOfRun {
                 attempt.failure = Some(failure);
             }
         }
-        request.tell_attempts(body.attempts);
+        request.tell_attempts(number(body.attempts));
         request.end = Some(if body.decision == Some(retryscope_events::Decision::Cancelled) {
             RequestEnd::Cancelled
         } else {
