@@ -50,6 +50,12 @@ const LABELS: &[&str] = &[
     "set-cookie",
 ];
 
+/// Words before a long credential where an equals sign stands between, in a query or a setting; else they are said of much.
+const SHORT_LABELS: &[&str] = &["key", "auth", "sig", "signature", "credential"];
+
+/// Bytes of what follows one of [`SHORT_LABELS`] that is no name of a thing.
+const SURELY_NO_NAME: usize = 16;
+
 /// Returns the text without credentials, at most [`LIMIT`] bytes.
 pub(crate) fn redact(text: &str) -> String {
     let mut end = text.len().min(LIMIT);
@@ -63,10 +69,19 @@ pub(crate) fn redact(text: &str) -> String {
 pub fn without_credentials(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut after_label = false;
-    for piece in pieces(text) {
+    let mut pieces = pieces(text).peekable();
+    let mut sign = "";
+    let mut last_word = "";
+    while let Some(piece) = pieces.next() {
+        if !piece.chars().any(char::is_alphanumeric) {
+            out.push_str(piece);
+            after_label |= labels(last_word, piece, pieces.peek());
+            sign = piece;
+            continue;
+        }
         let word = piece.trim_matches(|c: char| !c.is_alphanumeric());
-        let is_word = piece.chars().any(char::is_alphanumeric);
-        if is_word && (is_key(word) || after_label && looks_secret(word)) {
+        let is_of_user = sign == ":" && pieces.peek().is_some_and(|next| next.starts_with('@'));
+        if is_key(word) || is_of_user || after_label && looks_secret(word) {
             // What stands around the word inside its piece, such as the full stop of a sentence, stays.
             let (before, after) = piece.split_once(word).unwrap_or_default();
             out.push_str(before);
@@ -75,18 +90,28 @@ pub fn without_credentials(text: &str) -> String {
             after_label = false;
         } else {
             out.push_str(piece);
-            if is_word {
-                let lower = word.to_ascii_lowercase();
-                after_label = LABELS.contains(&lower.as_str());
-            }
+            after_label = is_one_of(LABELS, word);
         }
+        last_word = word;
     }
     out
 }
 
+/// Returns whether a name and the sign behind it say that what follows is a credential: `OPENAI_API_KEY=`, `?key=`.
+fn labels(name: &str, sign: &str, value: Option<&&str>) -> bool {
+    let last = name.rsplit(['_', '-', '.', '/']).next().unwrap_or_default();
+    let is_long = value.is_some_and(|value| value.len() >= SURELY_NO_NAME);
+    let is_set = sign.starts_with('=') || sign.contains(':');
+    is_set && is_one_of(LABELS, last) || sign == "=" && is_long && is_one_of(SHORT_LABELS, last)
+}
+
+fn is_one_of(labels: &[&str], word: &str) -> bool {
+    labels.iter().any(|label| label.eq_ignore_ascii_case(word))
+}
+
 /// Splits into words and what stands between them.
 fn pieces(text: &str) -> impl Iterator<Item = &str> {
-    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '+' | '/' | '=' | '~');
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '+' | '/' | '~');
     let mut rest = text;
     std::iter::from_fn(move || {
         let first = rest.chars().next()?;
@@ -123,6 +148,20 @@ mod tests {
         check("authorization: Bearer abcdef0123456789", "authorization: Bearer [redacted]");
         check(r#"{"x-api-key":"k3y-w1th-d1g1ts-0123"}"#, r#"{"x-api-key":"[redacted]"}"#);
         check("key AIzaSyA1234567890abcdefghijklmnop", "key [redacted]");
+        check(
+            "https://host.example/v1/models?key=AIzaSyA1234567890abcdefghijklmnop&alt=sse: 503",
+            "https://host.example/v1/models?key=[redacted]&alt=sse: 503",
+        );
+        check(
+            "GET /v1?key=0123456789abcdef0123&api-version=2024-06-01",
+            "GET /v1?key=[redacted]&api-version=2024-06-01",
+        );
+        check("OPENAI_API_KEY=sk-proj-abc123def456ghi789 is wrong", "OPENAI_API_KEY=[redacted] is wrong");
+        check("signed?sig=aGVsbG8gd29ybGQ0Mg==&se=1", "signed?sig=[redacted]==&se=1");
+        check(
+            "proxy http://dev:hunter2@proxy.example:3128 refused",
+            "proxy http://dev:[redacted]@proxy.example:3128 refused",
+        );
     }
 
     #[test]
@@ -133,6 +172,8 @@ mod tests {
             "prompt is too long: 210000 tokens > 200000 maximum",
             "request id: req_abc123def456",
             "model claude-opus-5-5 via us.anthropic.claude-opus-5-5",
+            "status=503 code=server_error key=gpt-5.1-codex attempt=2 max_tokens=128000 key: 4f1d9f2f8a6e4d51",
+            "10:15:00 connect to host.example:443 as dev@host.example",
         ] {
             assert_eq!(redact(text), text);
         }
