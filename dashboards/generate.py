@@ -100,7 +100,7 @@ def recording_groups():
     ]
     outcomes = "provider_outcome:retryscope_request_outcomes:increase5m"
     ratios.append(("provider:retryscope_failed_requests:ratio5m",
-                   f'sum by (provider) ({outcomes}{{outcome=~"failed_.*"}})\n'
+                   f'sum by (provider) ({outcomes}{{outcome=~"failed.*"}})\n'
                    f'/ (sum by (provider) ({outcomes}{{outcome!="cancelled"}}) > 0)'))
     # One group: rules of a group run in order, so the ratios see the increases of the same moment.
     return [("retryscope.recording", [{"record": name, "expr": expr} for name, expr in increases + ratios])]
@@ -126,10 +126,10 @@ def alert_groups():
     a = "{{ $labels.agent }}"
     share = "{{ $value | humanizePercentage }}"
     up10 = "agent_provider_kind:retryscope_upstream_requests:increase10m"
-    failed = 'provider_outcome:retryscope_request_outcomes:increase5m{outcome=~"failed_.*"}'
+    failed = 'provider_outcome:retryscope_request_outcomes:increase5m{outcome=~"failed.*"}'
     first_try = ('{{ with printf `sum(provider_outcome:retryscope_request_outcomes:increase5m'
                  '{outcome="failed_no_retry",provider=%q}) / sum(provider_outcome:retryscope_request_outcomes:increase5m'
-                 '{outcome=~"failed_.*",provider=%q})` $labels.provider $labels.provider | query }}'
+                 '{outcome=~"failed.*",provider=%q})` $labels.provider $labels.provider | query }}'
                  '{{ . | first | value | humanizePercentage }}{{ else }}0%{{ end }}')
     covered = ('{{ with printf `provider:retryscope_covered_share:ratio10m{provider=%q}` $labels.provider | query }}'
                '{{ . | first | value | humanizePercentage }}{{ else }}an unknown share{{ end }}')

@@ -202,6 +202,8 @@ pub enum RequestOutcome {
     FailedNoRetry,
     /// It failed after retries or fallbacks.
     FailedAfterRetry,
+    /// It failed; this log cannot show whether after retries.
+    Failed,
     /// It was cancelled.
     Cancelled,
     /// It has not ended, as far as the log goes.
@@ -209,6 +211,18 @@ pub enum RequestOutcome {
 }
 
 impl RequestOutcome {
+    /// All but [`RequestOutcome::Open`].
+    pub const ENDED: [Self; 8] = [
+        Self::OkFirstTry,
+        Self::OkAfterRetry,
+        Self::OkAfterFallback,
+        Self::Ok,
+        Self::FailedNoRetry,
+        Self::FailedAfterRetry,
+        Self::Failed,
+        Self::Cancelled,
+    ];
+
     /// Returns the word on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -218,6 +232,7 @@ impl RequestOutcome {
             RequestOutcome::Ok => "ok",
             RequestOutcome::FailedNoRetry => "failed_no_retry",
             RequestOutcome::FailedAfterRetry => "failed_after_retry",
+            RequestOutcome::Failed => "failed",
             RequestOutcome::Cancelled => "cancelled",
             RequestOutcome::Open => "open",
         }
@@ -232,6 +247,16 @@ impl RequestOutcome {
                 | RequestOutcome::OkAfterFallback
                 | RequestOutcome::Ok
         )
+    }
+
+    /// Returns whether it was given up.
+    pub fn is_failed(self) -> bool {
+        self.is_failed_at_once() || self == RequestOutcome::FailedAfterRetry
+    }
+
+    /// Returns whether it was given up, and no retry or fallback of it is in the log.
+    pub fn is_failed_at_once(self) -> bool {
+        matches!(self, RequestOutcome::FailedNoRetry | RequestOutcome::Failed)
     }
 }
 

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use retryscope_analysis::{AsOf, Engine, Run};
-use retryscope_events::{AttemptOutcome, Body, Event, ModelAttempt, ModelRequest, ModelResponse};
+use retryscope_analysis::{AsOf, Engine, RequestOutcome, Run, RunOutcome};
+use retryscope_events::{
+    AttemptOutcome, Body, Event, ModelAttempt, ModelFailed, ModelRequest, ModelResponse,
+};
 use retryscope_record::{Item, Mark, Origin, Place, RunKey, Shown, SourceId, TurnOutcome, View};
 
 const AGENT: &str = "some-agent";
@@ -147,4 +149,70 @@ fn failures_of_one_log_and_the_answer_of_another_are_sends_of_their_own() {
     let run = engine.runs(&AsOf { now: at(0), sources: &sources }).remove(0);
     assert_eq!(upstream(&run), (3, None));
     assert_eq!(run.counts.retries.bound.min, 2);
+}
+
+#[test]
+fn a_request_whose_end_only_the_other_log_holds_has_ended() {
+    let outcome = |sends: &[Option<AttemptOutcome>], twin_sends: &[Option<AttemptOutcome>]| {
+        let mut engine = Engine::new();
+        let mut log = Source { engine: &mut engine, kind: View::LOG, id: 0 };
+        log.shows(Shown::All);
+        log.event(0, "u1", ModelRequest::new().request_id("m1"));
+        for (n, sent) in (1..).zip(sends) {
+            log.attempt(i64::from(n), "u1", "m1", n, *sent);
+        }
+        let mut stdout = Source { engine: &mut engine, kind: View::STDOUT, id: 1 };
+        stdout.shows(Shown::None);
+        stdout.event(0, "u1", ModelRequest::new().request_id("s1"));
+        for (n, sent) in (1..).zip(twin_sends) {
+            stdout.attempt(i64::from(n), "u1", "s1", n, *sent);
+        }
+        stdout.event(900, "u1", ModelResponse::new().request_id("s1"));
+        let sources = BTreeMap::new();
+        let run = engine.runs(&AsOf { now: at(0), sources: &sources }).remove(0);
+        run.turns[0].requests[0].outcome
+    };
+    let failed = Some(AttemptOutcome::Failed);
+    assert_eq!(outcome(&[failed, None], &[failed, None]), RequestOutcome::OkAfterRetry);
+    // Not the same attempts: not the same request.
+    assert_eq!(outcome(&[failed, failed, None], &[failed, None]), RequestOutcome::Open);
+}
+
+#[test]
+fn of_two_logs_that_contradict_each_other_the_one_that_goes_on_tells_the_end() {
+    let outcome = |ends: [(i64, TurnOutcome); 2]| {
+        let mut engine = Engine::new();
+        for (id, kind, (ms, outcome)) in [(0, View::SESSION, ends[0]), (1, View::STDOUT, ends[1])] {
+            let mut source = Source { engine: &mut engine, kind, id };
+            source.event(0, "u1", ModelRequest::new().request_id("m1"));
+            let turn = Some("u1".to_owned());
+            source.mark(ms, &Mark::TurnEnded { turn, outcome, reason: None, message: None });
+        }
+        let sources = BTreeMap::new();
+        engine.runs(&AsOf { now: at(0), sources: &sources }).remove(0).outcome
+    };
+    let (failed, succeeded) = (TurnOutcome::Failed, TurnOutcome::Succeeded);
+    assert_eq!(outcome([(100, failed), (900, succeeded)]), RunOutcome::Succeeded);
+    assert_eq!(outcome([(900, failed), (100, succeeded)]), RunOutcome::Failed);
+    assert_eq!(outcome([(100, failed), (900, TurnOutcome::Unknown)]), RunOutcome::Failed);
+}
+
+#[test]
+fn a_failure_is_without_a_retry_only_where_the_log_would_show_one() {
+    let outcome = |attempts: Shown| {
+        let mut engine = Engine::new();
+        let mut log = Source { engine: &mut engine, kind: View::LOG, id: 0 };
+        log.shows(attempts);
+        log.event(0, "u1", ModelRequest::new().request_id("m1"));
+        log.attempt(10, "u1", "m1", 1, Some(AttemptOutcome::Failed));
+        log.event(900, "u1", ModelFailed::new().request_id("m1"));
+        let turn = Some("u1".to_owned());
+        log.mark(950, &Mark::TurnEnded { turn, outcome: TurnOutcome::Failed, reason: None, message: None });
+        log.mark(950, &Mark::TurnComplete);
+        let sources = BTreeMap::new();
+        let run = engine.runs(&AsOf { now: at(0), sources: &sources }).remove(0);
+        run.turns[0].requests[0].outcome
+    };
+    assert_eq!(outcome(Shown::All), RequestOutcome::FailedNoRetry);
+    assert_eq!(outcome(Shown::None), RequestOutcome::Failed);
 }

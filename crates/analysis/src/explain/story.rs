@@ -230,10 +230,7 @@ impl Story<'_> {
             .foreground()
             .filter(|r| matches!(r.outcome, RequestOutcome::OkAfterRetry | RequestOutcome::OkAfterFallback))
             .collect();
-        let lost: Vec<&LogicalRequest> = self
-            .foreground()
-            .filter(|r| matches!(r.outcome, RequestOutcome::FailedAfterRetry | RequestOutcome::FailedNoRetry))
-            .collect();
+        let lost: Vec<&LogicalRequest> = self.foreground().filter(|r| r.outcome.is_failed()).collect();
         let mut text = match recovered.as_slice() {
             [] if self.turn.counts.retries.bound.min > 0 && lost.is_empty() => self.succeeded_after_retries(),
             [] if !self.turn.counts.upstream_requests.is_visible() => {
@@ -383,7 +380,7 @@ fn told_recovered(request: &LogicalRequest) -> String {
     let on = if attempt.is_exact() {
         format!("on attempt {}", attempt.min)
     } else {
-        format!("after {} attempts", words::bound(attempt))
+        format!("with {} attempts", words::bound(attempt))
     };
     format!("Recovered {on}{took}, {after}; no work lost.{silent}")
 }

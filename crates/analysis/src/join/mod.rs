@@ -19,8 +19,8 @@ use crate::count::{Count, Counts, Evidence};
 use crate::engine::{AsOf, SourceState};
 use crate::infer::Inference;
 use crate::line::{MAY_GO_ON, quiet_since};
-use crate::run::{LogicalRequest, RequestOutcome, Run, RunOutcome, Time, Turn};
-use crate::view::{TurnView, ViewOfRun, merge_facts};
+use crate::run::{LogicalRequest, Run, RunOutcome, Time, Turn};
+use crate::view::{End, TurnView, ViewOfRun, merge_facts};
 
 use counts::{counts_of, opened};
 use shown::{requests_of, time_of};
@@ -219,8 +219,7 @@ fn is_empty(turn: &TurnView) -> bool {
 fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_of: &AsOf<'_>) -> Turn {
     let started_at = group.iter().filter_map(|(_, t)| t.started_at).min();
     let ended_at = group.iter().filter_map(|(_, t)| t.last_at).max();
-    let end = group.iter().find_map(|(_, t)| t.end.as_ref().filter(|e| e.outcome != TurnOutcome::Unknown));
-    let any_end = end.or_else(|| group.iter().find_map(|(_, t)| t.end.as_ref()));
+    let any_end = end_of(group);
     let mut counts = counts_of(group, Source::Foreground);
     if parts.iter().any(|part| part.view.fallbacks_hidden) {
         // Each candidate has retries of its own, and what was taken for one may be the first send to another.
@@ -239,7 +238,7 @@ fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_
         None if is_last => liveness(parts, quiet_since(ended_at, &requests), as_of),
         // The log goes on: what it says of the last request is what it says of the turn.
         None => match requests.iter().rfind(|r| r.source == Source::Foreground).map(|r| r.outcome) {
-            Some(RequestOutcome::FailedNoRetry | RequestOutcome::FailedAfterRetry) => RunOutcome::Failed,
+            Some(outcome) if outcome.is_failed() => RunOutcome::Failed,
             _ => RunOutcome::Unknown,
         },
     };
@@ -262,6 +261,24 @@ fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_
         requests,
         end_origin: any_end.map(|e| e.origin),
     }
+}
+
+/// The end of a turn: of the view that is believed first, but a later one where they contradict each other, since a log that
+/// is cut takes the last failure in it for the end.
+fn end_of<'a>(group: &Joined<'a>) -> Option<&'a End> {
+    let at = |turn: &TurnView, end: &End| end.at.or(turn.last_at);
+    let ends = group.iter().filter_map(|(_, turn)| turn.end.as_ref().map(|end| (at(turn, end), end)));
+    let mut known = ends.clone().filter(|(_, end)| end.outcome != TurnOutcome::Unknown);
+    let first = known.next();
+    let later = |(at, end): &(Option<DateTime<Utc>>, &End)| {
+        first.is_some_and(|(first_at, first)| end.outcome != first.outcome && *at > first_at)
+    };
+    known
+        .filter(later)
+        .max_by_key(|(at, _)| *at)
+        .or(first)
+        .or_else(|| ends.clone().next())
+        .map(|(_, end)| end)
 }
 
 /// A log that stops: is its writer still there?

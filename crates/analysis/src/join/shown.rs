@@ -74,7 +74,9 @@ pub(super) fn requests_of(group: &Joined<'_>, joined: &Counts) -> Vec<LogicalReq
                     enrich(attempt, other);
                 }
             }
+            let mut end = request.end;
             for other in twins.iter().filter_map(|twin| same_request(request, turn, twin)) {
+                end = end.or(other.end);
                 for (attempt, other) in attempts.iter_mut().zip(&other.attempts) {
                     enrich(attempt, other);
                 }
@@ -89,7 +91,7 @@ pub(super) fn requests_of(group: &Joined<'_>, joined: &Counts) -> Vec<LogicalReq
                 step: request.step,
                 source: request.source,
                 purpose: request.purpose.clone(),
-                outcome: outcome_of(request, &attempts),
+                outcome: outcome_of(request, end, &attempts, &counts),
                 upstream: counts.upstream_requests,
                 retries: counts.retries,
                 fallbacks: request.fallbacks(),
@@ -167,21 +169,32 @@ fn may_be_one(a: &Failure, b: &Failure) -> bool {
     same_class && !(broke_off(a) && refused(b)) && !(broke_off(b) && refused(a))
 }
 
-fn outcome_of(request: &RequestView, attempts: &[Attempt]) -> RequestOutcome {
+fn outcome_of(
+    request: &RequestView,
+    end: Option<RequestEnd>,
+    attempts: &[Attempt],
+    counts: &Counts,
+) -> RequestOutcome {
     let sends = attempts.iter().map(|a| a.sends).chain(request.extra).fold(Bound::ZERO, Bound::plus);
     let hedges = attempts.iter().filter(|a| a.kind == AttemptKind::Hedge).count();
     // A hedge repeats nothing, unless it answered for an attempt that failed.
     let is_rescued = hedges > 0 && attempts.iter().any(|a| a.outcome == Some(AttemptOutcome::Failed));
-    let repeated = sends.minus(hedges as u64).min > 1 || attempts.len() - hedges > 1 || is_rescued;
+    let repeated = sends.minus(hedges as u64).min > 1
+        || attempts.len() - hedges > 1
+        || is_rescued
+        || counts.retries.bound.min > 0;
     let fell_back = attempts.iter().any(|a| a.kind == AttemptKind::Fallback);
     let sure = request.visibility.attempts == Shown::All && sends.is_exact();
-    match request.end {
+    match end {
         Some(RequestEnd::Answered) if fell_back => RequestOutcome::OkAfterFallback,
         Some(RequestEnd::Answered) if repeated => RequestOutcome::OkAfterRetry,
         Some(RequestEnd::Answered) if sure => RequestOutcome::OkFirstTry,
         Some(RequestEnd::Answered) => RequestOutcome::Ok,
         Some(RequestEnd::GivenUp) if repeated || fell_back => RequestOutcome::FailedAfterRetry,
-        Some(RequestEnd::GivenUp) => RequestOutcome::FailedNoRetry,
+        Some(RequestEnd::GivenUp) if counts.upstream_requests.bound.max == Some(1) => {
+            RequestOutcome::FailedNoRetry
+        }
+        Some(RequestEnd::GivenUp) => RequestOutcome::Failed,
         Some(RequestEnd::Cancelled) => RequestOutcome::Cancelled,
         None => RequestOutcome::Open,
     }

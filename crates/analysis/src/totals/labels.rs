@@ -10,7 +10,7 @@ use retryscope_taxonomy::{Class, Reason};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Metric, Series};
-use crate::run::Run;
+use crate::run::{RequestOutcome, Run};
 
 /// Label names and values, as a sample has them.
 pub(super) type Pairs = Vec<(&'static str, Arc<str>)>;
@@ -264,9 +264,7 @@ pub(super) fn known_in_advance(agent: &str, base: &Labels) -> Vec<Series> {
             }
         }
     }
-    for outcome in
-        ["ok_first_try", "ok_after_retry", "ok_after_fallback", "failed_no_retry", "failed_after_retry"]
-    {
+    for outcome in RequestOutcome::ENDED.map(RequestOutcome::as_str) {
         known.push(Series { metric: Metric::RequestOutcomes, labels: live.with("outcome", outcome) });
     }
     known

@@ -1,7 +1,6 @@
 //! RS307: the provider said when to come back, and nobody did.
 
 use crate::rules::{Check, Found, Rule, Subject};
-use crate::run::RequestOutcome;
 use crate::words;
 
 pub(super) const RULE: Rule = Rule {
@@ -20,7 +19,7 @@ const SHORT: u64 = 60_000;
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {
     let mut out = Vec::new();
-    for (turn, request) in subject.requests().filter(|(_, r)| r.outcome == RequestOutcome::FailedNoRetry) {
+    for (turn, request) in subject.requests().filter(|(_, r)| r.outcome.is_failed_at_once()) {
         let Some(attempt) = request.attempts.last() else { continue };
         let Some(failure) = attempt.failure.as_ref().filter(|f| f.retryable) else { continue };
         let Some(asked) = failure.retry_after_ms.filter(|ms| *ms <= SHORT) else { continue };

@@ -25,7 +25,7 @@ pub(super) const RULE: Rule = Rule {
 fn check(subject: &Subject<'_>) -> Vec<Found> {
     let mut out = Vec::new();
     for (turn, request) in subject.requests() {
-        if request.outcome != RequestOutcome::FailedNoRetry {
+        if !request.outcome.is_failed_at_once() {
             continue;
         }
         let Some(attempt) = request.attempts.iter().rev().find(|a| a.failure.is_some()) else { continue };

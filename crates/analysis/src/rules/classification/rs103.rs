@@ -3,7 +3,6 @@
 use retryscope_taxonomy::Class;
 
 use crate::rules::{Check, Found, Rule, Subject};
-use crate::run::RequestOutcome;
 
 pub(super) const RULE: Rule = Rule {
     code: "RS103",
@@ -34,7 +33,7 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
             evidence,
         ));
     }
-    for (turn, request) in subject.requests().filter(|(_, r)| r.outcome == RequestOutcome::FailedNoRetry) {
+    for (turn, request) in subject.requests().filter(|(_, r)| r.outcome.is_failed_at_once()) {
         let Some(attempt) = request.attempts.last() else { continue };
         let server = |status: u16| status >= 500;
         if attempt.failure.as_ref().is_some_and(|f| unknown(f, &server)) && Subject::sent_once(turn, request)

@@ -4,7 +4,6 @@ use retryscope_taxonomy::{Class, Reason};
 
 use crate::judge::Failure;
 use crate::rules::{Check, Found, Rule, Subject};
-use crate::run::RequestOutcome;
 
 pub(super) const RULE: Rule = Rule {
     code: "RS104",
@@ -67,16 +66,13 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
 
 /// A 400 whose text says that the provider is busy, and that was taken for a refusal.
 fn misread_refusal(subject: &Subject<'_>) -> Option<Found> {
-    subject.requests().filter(|(_, r)| r.outcome == RequestOutcome::FailedNoRetry).find_map(
-        |(turn, request)| {
-            let attempt = request.attempts.last()?;
-            let failure = attempt.failure.as_ref().filter(|f| f.status == Some(400) && f.retryable)?;
-            let busy = failure.reason == Reason::Overloaded || failure.class == Class::Throttled;
-            (busy && Subject::sent_once(turn, request)).then(|| {
-                let message =
-                    "a 400 whose text says that the provider is busy ended the request without a retry";
-                Found::violation(message, vec![attempt.origin])
-            })
-        },
-    )
+    subject.requests().filter(|(_, r)| r.outcome.is_failed_at_once()).find_map(|(turn, request)| {
+        let attempt = request.attempts.last()?;
+        let failure = attempt.failure.as_ref().filter(|f| f.status == Some(400) && f.retryable)?;
+        let busy = failure.reason == Reason::Overloaded || failure.class == Class::Throttled;
+        (busy && Subject::sent_once(turn, request)).then(|| {
+            let message = "a 400 whose text says that the provider is busy ended the request without a retry";
+            Found::violation(message, vec![attempt.origin])
+        })
+    })
 }

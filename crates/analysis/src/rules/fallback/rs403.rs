@@ -23,10 +23,8 @@ pub(super) const RULE: Rule = Rule {
 fn check(subject: &Subject<'_>) -> Vec<Found> {
     let mut out = Vec::new();
     for (turn, request) in subject.requests() {
-        let failed =
-            matches!(request.outcome, RequestOutcome::FailedNoRetry | RequestOutcome::FailedAfterRetry);
         let Some(last) = request.attempts.iter().rev().find(|a| a.failure.is_some()) else { continue };
-        let Some(failure) = last.failure.as_ref().filter(|_| failed) else {
+        let Some(failure) = last.failure.as_ref().filter(|_| request.outcome.is_failed()) else {
             if request.outcome == RequestOutcome::OkAfterFallback {
                 out.push(Found::pass("another candidate answered"));
             }

@@ -1,7 +1,7 @@
 //! RS703: what is reported is not what happened.
 
 use crate::rules::{Check, Found, Rule, Subject};
-use crate::run::{RequestOutcome, RunOutcome};
+use crate::run::RunOutcome;
 
 pub(super) const RULE: Rule = Rule {
     code: "RS703",
@@ -26,8 +26,7 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
         }
     }
     for turn in subject.run.turns.iter().filter(|turn| turn.outcome == RunOutcome::Failed) {
-        let Some(request) = turn.requests.iter().rev().find(|r| r.outcome == RequestOutcome::FailedNoRetry)
-        else {
+        let Some(request) = turn.requests.iter().rev().find(|r| r.outcome.is_failed_at_once()) else {
             continue;
         };
         let said = turn
