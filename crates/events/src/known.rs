@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::body::Body;
 use crate::envelope::ENVELOPE;
+use crate::ledger;
 use crate::read::{CANDIDATE, canonical, type_of};
 
 /// Calls `visit` with each field of a line, its payload and its ledger, and whether the schema knows it; a field for which it
@@ -28,10 +29,11 @@ fn retain_of(
             true
         }
         ("attempts", Value::Array(ledger))
-            if kind.starts_with("tool.") && ledger.iter().all(Value::is_object) =>
+            if ledger::of_kind(kind).is_some() && ledger.iter().all(Value::is_object) =>
         {
+            let of_each = ledger::of_kind(kind).unwrap_or_default();
             let entries = ledger.iter_mut().filter_map(Value::as_object_mut);
-            entries.for_each(|attempt| retain_of(attempt, "tool.attempt", None, visit));
+            entries.for_each(|attempt| retain_of(attempt, of_each, None, visit));
             true
         }
         (name, value) => visit(name, is_known(kind, name), value),
@@ -47,6 +49,8 @@ fn is_known(kind: &str, name: &str) -> bool {
         || fields.iter().any(|field| field.name == name)
         || kind.starts_with("model.") && CANDIDATE.contains(&part)
         || kind == "tool.attempt" && name == "code"
+        || kind == "run.finished" && name == "message"
+        || kind == "model.attempt" && ledger::WAITS.contains(&&*name)
 }
 
 fn is_envelope(name: &str) -> bool {
@@ -76,6 +80,15 @@ mod tests {
         let Some(object) = line.as_object_mut() else { return };
         retain(object, &mut |_, known, _| known);
         assert_eq!(line["attempts"], json!([{"code": "E"}]));
+        let ledger = json!({"type": "model.failed", "run_id": "r", "error": "x",
+            "attempts": [{"status": 503, "delay_before_next_ms": 5, "output": "x"}]});
+        let Value::Object(mut line) = ledger else { return };
+        retain(&mut line, &mut |_, known, _| known);
+        assert_eq!(line["attempts"], json!([{"status": 503, "delay_before_next_ms": 5}]));
+        assert_eq!(
+            known(json!({"type": "run.finished", "run_id": "r", "error": "x", "detail": "y"})),
+            ["error", "run_id", "type"]
+        );
         assert_eq!(
             known(json!({"type": "my.thing", "seq": 3, "text": "x", "run_id": "r"})),
             ["run_id", "seq", "type"]

@@ -13,6 +13,7 @@ pub mod check;
 mod envelope;
 mod flat;
 pub mod known;
+mod ledger;
 pub mod otel;
 pub mod read;
 mod schema;

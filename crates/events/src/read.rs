@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use crate::body::Body;
 use crate::envelope::{Event, VERSION};
 use crate::flat::Lines;
+use crate::ledger;
 
 /// Why a line is not an event.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +40,8 @@ pub enum ReadError {
     },
 }
 
-/// Reads one line. A nested ledger entry (`attempts: [...]`) gives one event for each of its attempts.
+/// Reads one line. A nested ledger entry (`attempts: [...]`) gives one event for each of its attempts, and of a model request
+/// one for its end.
 pub fn parse_line(line: &[u8]) -> Result<Vec<Event>, ReadError> {
     let mut events = Vec::new();
     Reader::default().read(line, |event| events.push(std::mem::replace(event, Event::blank())))?;
@@ -95,24 +97,9 @@ pub fn parse_object(mut object: Map<String, Value>) -> Result<Vec<Event>, ReadEr
             fields.entry(name).or_insert(value);
         }
     }
-    let ledger = if kind.starts_with("tool.") { fields.remove("attempts") } else { None };
-    match ledger {
-        Some(Value::Array(attempts)) if attempts.iter().all(Value::is_object) => {
-            let mut events = Vec::new();
-            for (index, attempt) in attempts.into_iter().enumerate() {
-                let mut merged = fields.clone();
-                merged.entry("attempt").or_insert_with(|| (index as u64 + 1).into());
-                if let Value::Object(attempt) = attempt {
-                    for (name, value) in attempt {
-                        let (name, value) = canonical(&name, value);
-                        merged.insert(name, value);
-                    }
-                }
-                events.push(build("tool.attempt", merged)?);
-            }
-            Ok(events)
-        }
-        _ => Ok(vec![build(&kind, fields)?]),
+    match ledger::take(&kind, &mut fields) {
+        Some(list) => ledger::events(&kind, fields, list),
+        None => Ok(vec![build(&kind, fields)?]),
     }
 }
 
@@ -233,8 +220,9 @@ fn snake_case(name: &str) -> String {
     out
 }
 
-/// Error codes of other programs, as (class, reason) of the taxonomy.
-pub(crate) fn class_of_code(code: &str) -> Option<(&'static str, &'static str)> {
+/// Returns what an error code of other programs means, as (class, reason) of the taxonomy; `None` for codes that are no such
+/// name, for example those of providers.
+pub fn class_of_code(code: &str) -> Option<(&'static str, &'static str)> {
     Some(match code.to_ascii_uppercase().as_str() {
         "RATE_LIMIT" | "RATE_LIMITED" => ("throttled", "rate_limit"),
         "TRANSIENT_NETWORK" | "NETWORK" | "NETWORK_ERROR" => ("transient", "connect"),
@@ -245,7 +233,7 @@ pub(crate) fn class_of_code(code: &str) -> Option<(&'static str, &'static str)> 
     })
 }
 
-fn build(kind: &str, mut fields: Map<String, Value>) -> Result<Event, ReadError> {
+pub(crate) fn build(kind: &str, mut fields: Map<String, Value>) -> Result<Event, ReadError> {
     let text = |value: Value| match value {
         Value::String(text) => Some(text),
         Value::Number(number) => Some(number.to_string()),
@@ -337,24 +325,35 @@ fn adapt(kind: &str, fields: &mut Map<String, Value>) {
         }
     } else if kind.starts_with("model.") {
         nest(fields, "", "candidate");
+    } else if kind == "run.finished"
+        && let Some(text) = fields.remove("message")
+    {
+        // What other records call the message of their error.
+        fields.entry("error").or_insert(text_of(text));
     } else if kind == "tool.attempt"
         && let Some(code) = fields.remove("code")
     {
         fields.insert("error_code".into(), code);
     }
-    if let Some(Value::Object(error)) = fields.get("message") {
-        // An error object where a text is expected: its own message is the text.
-        let text = error
-            .get("message")
-            .cloned()
-            .unwrap_or_else(|| Value::String(Value::Object(error.clone()).to_string()));
-        fields.insert("message".into(), text);
+    if let Some(message) = fields.get_mut("message") {
+        *message = text_of(message.take());
     }
     if let Some(Value::String(code)) = fields.get("code")
         && let Some((class, reason)) = class_of_code(code)
     {
         fields.entry("class").or_insert_with(|| class.into());
         fields.entry("reason").or_insert_with(|| reason.into());
+    }
+}
+
+/// An error object where a text is expected: its own message is the text.
+fn text_of(message: Value) -> Value {
+    match message {
+        Value::Object(mut error) => match error.remove("message") {
+            Some(text) => text,
+            None => Value::Object(error).to_string().into(),
+        },
+        text => text,
     }
 }
 

@@ -4,8 +4,8 @@
 
 use chrono::{DateTime, Utc};
 use retryscope_events::{
-    Body, Candidate, DelaySource, Event, EventWriter, FallbackKind, Layer, ModelAttempt, ModelFailed,
-    ModelFallback, ModelRetry, Sent, check, json_schema, read,
+    AttemptOutcome, Body, Candidate, DelaySource, Event, EventWriter, FallbackKind, Layer, ModelAttempt,
+    ModelFailed, ModelFallback, ModelRetry, Sent, check, json_schema, read,
 };
 use serde_json::json;
 
@@ -99,6 +99,42 @@ fn a_nested_ledger_entry_gives_an_event_an_attempt() {
     assert_eq!(events.len(), 2);
     let Body::ToolAttempt(second) = &events[1].body else { panic!() };
     assert_eq!((second.attempt, second.call_id.as_deref()), (Some(2), Some("c")));
+}
+
+#[test]
+fn the_end_of_a_request_may_list_its_attempts() {
+    let line = br#"{"type":"model.response","ts":"2026-11-30T09:00:05Z","run_id":"r","seq":7,"request_id":"q","provider":"openai","attempts":[{"status":503,"error_code":"SERVER_ERROR","delay_before_next_ms":500},{"status":200}]}"#;
+    let events = read::parse_line(line).unwrap();
+    let kinds: Vec<&str> = events.iter().map(|event| event.body.kind()).collect();
+    assert_eq!(kinds, ["model.attempt", "model.retry", "model.attempt", "model.response"]);
+    let [first, wait, second, end] = events.as_slice() else { panic!() };
+    let (Body::ModelAttempt(first), Body::ModelRetry(wait)) = (&first.body, &wait.body) else { panic!() };
+    assert_eq!(
+        (first.attempt, first.status, first.outcome),
+        (Some(1), Some(503), Some(AttemptOutcome::Failed))
+    );
+    assert_eq!(wait.delay_ms, Some(500));
+    let (Body::ModelAttempt(second), Body::ModelResponse(end)) = (&second.body, &end.body) else { panic!() };
+    assert_eq!((second.attempt, second.outcome), (Some(2), Some(AttemptOutcome::Ok)));
+    assert_eq!(second.candidate.as_ref().and_then(|c| c.provider.as_deref()), Some("openai"));
+    assert_eq!(end.attempts, Some(2));
+    // A repeat of the entry is known by the ids of its parts.
+    let ids: std::collections::BTreeSet<_> =
+        events.iter().map(|event| (event.event_id.clone(), event.seq)).collect();
+    assert_eq!(ids.len(), 4);
+}
+
+#[test]
+fn the_end_of_a_run_has_its_error() {
+    for line in [
+        r#"{"type":"run.finished","run_id":"r","outcome":"failed","error":"the limit of 40 steps was reached"}"#,
+        r#"{"type":"run.finished","runId":"r","outcome":"failed","error":{"message":"the limit of 40 steps was reached"}}"#,
+        r#"{"type":"run.finished","runId":"r","outcome":"failed","errorMessage":"the limit of 40 steps was reached"}"#,
+    ] {
+        let event = read::parse_line(line.as_bytes()).unwrap().remove(0);
+        let Body::RunFinished(body) = &event.body else { panic!() };
+        assert_eq!(body.error.as_deref(), Some("the limit of 40 steps was reached"));
+    }
 }
 
 #[test]
