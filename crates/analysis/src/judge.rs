@@ -123,7 +123,7 @@ pub(crate) fn judge(said: &Said<'_>) -> Failure {
             .reason
             .and_then(|reason| reason.parse::<Reason>().ok())
             .filter(|r| class.reasons().contains(r));
-        failure.reason = reason.or_else(|| class.reasons().first().copied()).unwrap_or(failure.reason);
+        failure.reason = reason.unwrap_or(Reason::NoDetail);
         failure.retryable = said.retryable.unwrap_or_else(|| class.is_retryable());
         "stated by the log".clone_into(&mut failure.rule);
     }

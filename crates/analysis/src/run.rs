@@ -361,6 +361,9 @@ pub struct Told {
     pub terminal_event: Option<String>,
     /// Longest silence of the stream, in ms.
     pub idle_ms: Option<u64>,
+    /// The attempt of an outer layer that it is a part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Box<str>>,
     /// Whether a record says what kind of attempt it was: its own, or a planned retry or fallback before it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub kind: bool,

@@ -2,9 +2,10 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use retryscope_analysis::{AsOf, Bound, Engine, RequestOutcome, Run, RunOutcome};
-use retryscope_events::AttemptOutcome;
 use retryscope_events::read::parse_line;
+use retryscope_events::{AttemptKind, AttemptOutcome};
 use retryscope_record::{Item, Origin, Place, SourceId, View};
+use retryscope_taxonomy::{Class, Reason};
 
 const START: &str = "2026-11-29T10:00:";
 
@@ -218,4 +219,194 @@ fn numbers_of_any_size_are_taken() {
         let told = retryscope_analysis::explain(&run, &run.turns[0], &[], run.ended_at.unwrap_or_default());
         assert!(!told.summary.is_empty() && counts(&run)[1].min <= 3, "{records:?}");
     }
+}
+
+#[test]
+fn what_was_in_flight_at_a_cancel_is_not_sent_again_by_its_own_end() {
+    let cancelled = (3, "run.cancelled", "");
+    let wait = (2, "model.retry", r#","request_id":"q","attempt":1,"status":503,"delay_ms":700"#);
+    let given_up = (4, "model.failed", r#","request_id":"q","attempts":1,"decision":"cancelled""#);
+    let run = run_of(&[REQUEST, cancelled, given_up]);
+    assert_eq!(counts(&run)[..3], exactly([1, 1, 0, 0])[..3]);
+    assert_eq!(run.outcome, RunOutcome::Cancelled);
+    assert_eq!(
+        counts(&run_of(&[REQUEST, cancelled, (4, "model.response", r#","request_id":"q""#)])),
+        exactly([1, 1, 0, 0])
+    );
+    assert_eq!(
+        counts(&run_of(&[REQUEST, wait, cancelled, (4, "model.response", r#","request_id":"q""#)])),
+        exactly([1, 2, 1, 1])
+    );
+}
+
+#[test]
+fn a_wait_ends_with_its_request() {
+    let wait = (2, "model.retry", r#","request_id":"q","attempt":1,"status":503,"delay_ms":600000"#);
+    let finished = (50, "run.finished", r#","outcome":"failed""#);
+    for given_up in [
+        r#","request_id":"q","attempts":1,"status":503,"decision":"deadline""#,
+        r#","request_id":"q","attempts":1,"status":503"#,
+    ] {
+        let run = run_of(&[REQUEST, wait, (3, "model.failed", given_up), finished]);
+        assert_eq!(run.time.waiting_ms, Some(1_000), "{given_up}");
+        assert_eq!(counts(&run), exactly([1, 1, 0, 1]), "{given_up}");
+    }
+}
+
+#[test]
+fn only_what_was_sent_of_nested_attempts_counts() {
+    fn at(second: u32, members: &str) -> (u32, &str, &str) {
+        (second, "model.attempt", members)
+    }
+    let outer = |id: &str, kind: &str, outcome: &str| {
+        format!(
+            r#","request_id":"q","attempt_id":"{id}","kind":"{kind}","layer":"agent","outcome":"{outcome}""#
+        )
+    };
+    let part = |of: &str, n: u8, kind: &str, outcome: &str| {
+        format!(
+            r#","request_id":"q","attempt_id":"{of}.{n}","parent_attempt_id":"{of}","attempt":{n},"kind":"{kind}","layer":"transport","outcome":"{outcome}""#
+        )
+    };
+    let (a, b) = (outer("a", "original", "failed"), outer("b", "retry", "ok"));
+    let parts = [
+        part("a", 1, "original", "failed"),
+        part("a", 2, "retry", "failed"),
+        part("b", 1, "original", "failed"),
+        part("b", 2, "retry", "ok"),
+    ];
+    let [p1, p2, p3, p4] = parts.each_ref().map(String::as_str);
+    let (a, b) = (a.as_str(), b.as_str());
+    for records in [
+        // As each layer ends, and as each begins.
+        vec![REQUEST, at(2, p1), at(3, p2), at(3, a), at(4, p3), at(5, p4), at(5, b), ANSWER, FINISHED],
+        vec![REQUEST, at(2, a), at(2, p1), at(3, p2), at(4, b), at(4, p3), at(5, p4), ANSWER, FINISHED],
+        // The outer record when it begins and when it ends.
+        vec![
+            REQUEST,
+            at(2, a),
+            at(2, p1),
+            at(3, p2),
+            at(3, a),
+            at(4, b),
+            at(4, p3),
+            at(5, p4),
+            at(5, b),
+            ANSWER,
+            FINISHED,
+        ],
+    ] {
+        let run = run_of(&records);
+        assert_eq!(counts(&run), exactly([1, 4, 3, 3]), "{records:?}");
+        let kinds: Vec<_> = run.turns[0].requests[0].attempts.iter().map(|a| a.kind).collect();
+        assert_eq!(kinds.iter().filter(|kind| **kind == AttemptKind::Retry).count(), 3, "{records:?}");
+    }
+}
+
+#[test]
+fn the_end_of_an_attempt_without_an_id_is_not_another_attempt() {
+    let began = (2, "model.attempt", r#","request_id":"q","attempt":1,"started_at":"2026-11-29T10:00:02Z""#);
+    let failed = (
+        4,
+        "model.attempt",
+        r#","request_id":"q","attempt":1,"started_at":"2026-11-29T10:00:02Z","outcome":"failed","status":503"#,
+    );
+    let second = (
+        9,
+        "model.attempt",
+        r#","request_id":"q","attempt":2,"started_at":"2026-11-29T10:00:05Z","outcome":"ok""#,
+    );
+    assert_eq!(counts(&run_of(&[REQUEST, began, failed, second, ANSWER, FINISHED])), exactly([1, 2, 1, 1]));
+    // Another start under the same number is another attempt, of a writer that counts otherwise.
+    let other = (
+        4,
+        "model.attempt",
+        r#","request_id":"q","attempt":1,"started_at":"2026-11-29T10:00:03Z","outcome":"failed","status":503"#,
+    );
+    assert_eq!(counts(&run_of(&[REQUEST, began, other, second, ANSWER, FINISHED])), exactly([1, 3, 2, 2]));
+}
+
+#[test]
+fn what_was_never_sent_is_not_repeated() {
+    for (sent, least) in [("false", exactly([1, 1, 0, 1])[1]), (r#""unknown""#, Bound::range(1, Some(2)))] {
+        let first =
+            format!(r#","request_id":"q","attempt_id":"a1","outcome":"failed","sent":{sent},"status":503"#);
+        let second =
+            (5, "model.attempt", r#","request_id":"q","attempt_id":"a2","outcome":"ok","sent":true"#);
+        let run = run_of(&[REQUEST, (2, "model.attempt", first.as_str()), second, ANSWER, FINISHED]);
+        assert_eq!(run.counts.upstream_requests.bound, least);
+        let request = &run.turns[0].requests[0];
+        assert_ne!(request.outcome, RequestOutcome::OkAfterRetry);
+        assert_eq!(request.attempts[1].kind, AttemptKind::Original);
+    }
+}
+
+#[test]
+fn what_takes_the_place_of_another_attempt_was_sent_beside_it() {
+    let beaten = (4, "model.attempt", r#","request_id":"q","attempt_id":"a1","outcome":"superseded""#);
+    let won = (4, "model.attempt", r#","request_id":"q","attempt_id":"a2","outcome":"ok""#);
+    let run = run_of(&[REQUEST, beaten, won, ANSWER, FINISHED]);
+    assert_eq!(counts(&run), exactly([1, 2, 0, 0]));
+}
+
+#[test]
+fn a_side_call_is_background_without_saying_so() {
+    let summary = (1, "model.request", r#","request_id":"s","purpose":"compaction""#);
+    let answer = (2, "model.response", r#","request_id":"s""#);
+    let run = run_of(&[
+        summary,
+        answer,
+        (3, "model.request", r#","request_id":"q","purpose":"main""#),
+        ANSWER,
+        FINISHED,
+    ]);
+    assert_eq!(run.counts.logical_requests.bound, Bound::exact(1));
+    assert_eq!(run.background_counts.logical_requests.bound, Bound::exact(1));
+}
+
+#[test]
+fn records_of_a_turn_that_come_after_its_end_are_of_that_turn() {
+    let wait = |second, n| {
+        (
+            second,
+            "model.retry",
+            if n == 1 {
+                r#","request_id":"q","attempt":1,"status":503,"delay_ms":500"#
+            } else {
+                r#","request_id":"q","attempt":2,"status":503,"delay_ms":800"#
+            },
+        )
+    };
+    let run = run_of(&[wait(2, 1), wait(3, 2), FINISHED, ANSWER_OF_3, REQUEST]);
+    assert_eq!(counts(&run), exactly([1, 3, 2, 2]));
+    assert_eq!((run.turns.len(), run.outcome), (1, RunOutcome::Succeeded));
+}
+
+#[test]
+fn codes_that_a_fallback_names_say_what_failed() {
+    let reason_of = |codes: &'static str| {
+        let run = run_of(&[REQUEST, (2, "model.fallback", codes), ANSWER, FINISHED]);
+        run.turns[0].requests[0].attempts[0].failure.as_ref().map(|f| (f.class, f.status))
+    };
+    assert_eq!(
+        reason_of(r#","request_id":"q","failures":["insufficient_quota"]"#),
+        Some((Class::Exhausted, None))
+    );
+    assert_eq!(reason_of(r#","request_id":"q","failures":["RATE_LIMIT"]"#), Some((Class::Throttled, None)));
+    assert_eq!(reason_of(r#","request_id":"q","failures":["503"]"#), Some((Class::Transient, Some(503))));
+    assert_eq!(reason_of(r#","request_id":"q","failures":["what is this"]"#), Some((Class::Unknown, None)));
+}
+
+#[test]
+fn a_class_without_a_reason_gets_none() {
+    let run = run_of(&[
+        REQUEST,
+        (2, "model.failed", r#","request_id":"q","attempts":1,"class":"transient""#),
+        FINISHED,
+    ]);
+    let failure = run.turns[0].requests[0].attempts[0].failure.clone();
+    assert_eq!(
+        failure.map(|f| (f.class, f.reason, f.retryable)),
+        Some((Class::Transient, Reason::NoDetail, true))
+    );
 }

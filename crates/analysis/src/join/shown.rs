@@ -179,10 +179,7 @@ fn outcome_of(
     let hedges = attempts.iter().filter(|a| a.kind == AttemptKind::Hedge).count();
     // A hedge repeats nothing, unless it answered for an attempt that failed.
     let is_rescued = hedges > 0 && attempts.iter().any(|a| a.outcome == Some(AttemptOutcome::Failed));
-    let repeated = sends.minus(hedges as u64).min > 1
-        || attempts.len() - hedges > 1
-        || is_rescued
-        || counts.retries.bound.min > 0;
+    let repeated = sends.minus(hedges as u64).min > 1 || is_rescued || counts.retries.bound.min > 0;
     let fell_back = attempts.iter().any(|a| a.kind == AttemptKind::Fallback);
     let sure = request.visibility.attempts == Shown::All && sends.is_exact();
     match end {

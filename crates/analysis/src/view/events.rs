@@ -5,8 +5,8 @@
 
 use chrono::{DateTime, Utc};
 use retryscope_events::{
-    AttemptKind, AttemptOutcome, Candidate, Event, FallbackKind, ModelAttempt, ModelFailed, ModelFallback,
-    ModelRequest, ModelResponse, ModelRetry, RunFinished, Sent, Source,
+    AttemptKind, AttemptOutcome, Candidate, Decision, Event, FallbackKind, ModelAttempt, ModelFailed,
+    ModelFallback, ModelRequest, ModelResponse, ModelRetry, RunFinished, Sent, Source,
 };
 use retryscope_record::{Origin, RawFailure, TurnOutcome};
 use serde_json::Value;
@@ -48,6 +48,9 @@ const MOST_ATTEMPTS: u64 = 1_000_000_000;
 
 /// The same where each of them is made one by one.
 const MOST_MADE: u64 = 10_000;
+
+/// Purposes of requests that are never those of the prompt itself, where nothing says so.
+const SIDE_CALLS: &[&str] = &["title", "summary", "compaction", "warmup", "warm-up", "warm_up", "classifier"];
 
 /// Returns a span of a log; one that cannot be is not said.
 fn span(ms: Option<u64>) -> Option<u64> {
@@ -134,8 +137,9 @@ impl ViewOfRun {
         memo: &mut Memo,
     ) {
         let background = self.background;
-        // A turn that asks again was not over.
-        if self.turns[turn].end.as_ref().is_some_and(|end| end.outcome != TurnOutcome::Cancelled) {
+        // A turn that asks again was not over, unless the record is merely late.
+        let goes_on = |end: &End| end.outcome != TurnOutcome::Cancelled && !is_before(event.ts, end.at);
+        if self.turns[turn].end.as_ref().is_some_and(goes_on) {
             self.turns[turn].end = None;
         }
         // Without an id, a new request is a new request, also when the one before has no end in the log.
@@ -148,7 +152,8 @@ impl ViewOfRun {
         if let Some(candidate) = &body.candidate {
             request.candidate = memo.merged(&request.candidate, candidate);
         }
-        if let Some(source) = body.source {
+        let is_side = body.purpose.as_deref().is_some_and(|purpose| SIDE_CALLS.contains(&purpose));
+        if let Some(source) = body.source.or(is_side.then_some(Source::Background)) {
             request.source = source;
             if source == Source::Background {
                 request.visibility = background;
@@ -172,10 +177,11 @@ impl ViewOfRun {
             self.turns[turn].anchors.insert(id.clone());
         }
         let request = self.request_of(turn, origin, event, body.request_id.as_ref(), memo);
-        let known = body
-            .attempt_id
-            .as_ref()
-            .and_then(|id| request.attempts.iter().position(|a| a.id.as_ref() == Some(id)));
+        if request.is_made_of_parts(body) {
+            return;
+        }
+        let outer = body.parent_attempt_id.as_deref().and_then(|id| request.take_outer(id));
+        let known = request.known(body);
         let index = known.unwrap_or_else(|| {
             let kind_is_told = body.kind.is_some() || request.next_kind.is_some();
             let already = request.attempts.len();
@@ -191,8 +197,13 @@ impl ViewOfRun {
             if !kind_is_told && before.is_some_and(|before| differs(&before, &attempt.candidate)) {
                 attempt.kind = AttemptKind::Fallback;
             }
+            attempt.told.parent = body.parent_attempt_id.as_deref().map(Into::into);
             index
         });
+        if let Some(outer) = outer {
+            request.attempts[index].begins(&outer);
+        }
+        request.name_first_send(index);
         let wait_from = index.checked_sub(1).and_then(|i| request.attempts[i].ended_at);
         let attempt = &mut request.attempts[index];
         if known.is_none()
@@ -223,6 +234,7 @@ impl ViewOfRun {
             error_source: body.error_source.or(attempt.told.error_source),
             terminal_event: body.terminal_event.clone().or(attempt.told.terminal_event.take()),
             idle_ms: body.idle_ms.or(attempt.told.idle_ms),
+            parent: attempt.told.parent.take(),
             kind: attempt.told.kind,
         };
         let failed = body.outcome == Some(AttemptOutcome::Failed) || body.status.is_some_and(|s| s >= 400);
@@ -326,9 +338,11 @@ impl ViewOfRun {
                 u64::from(seen == 0 || request.pending.is_some())
             };
             for n in 0..missing {
-                let status = codes
-                    .get(usize::try_from(seen + n).unwrap_or(usize::MAX))
-                    .and_then(|code| code_as_status(code.as_ref()));
+                let code =
+                    codes.get(usize::try_from(seen + n).unwrap_or(usize::MAX)).and_then(Option::as_ref);
+                let status = code_as_status(code);
+                let code = code.and_then(Value::as_str).filter(|_| status.is_none());
+                let meant = code.and_then(retryscope_events::read::class_of_code);
                 let asked = request.candidate.clone();
                 let attempt = request.push(origin, Evidence::Derived, event.ts);
                 attempt.outcome = Some(AttemptOutcome::Failed);
@@ -338,6 +352,9 @@ impl ViewOfRun {
                 let failure = memo.judge(&Said {
                     provider: asked.provider.as_deref(),
                     status,
+                    code,
+                    class: meant.map(|(class, _)| class),
+                    reason: meant.map(|(_, reason)| reason),
                     at: event.ts,
                     ..Said::default()
                 });
@@ -371,6 +388,7 @@ impl ViewOfRun {
             // Said again, with more: one message on several lines, the last of which has the whole usage.
             request.usage = body.usage.clone().map(Box::new).or(request.usage.take());
             request.stop_reason = body.stop_reason.clone().or(request.stop_reason.take());
+            request.tell_attempts(number(body.attempts));
             return;
         }
         if request.explicit {
@@ -408,30 +426,34 @@ impl ViewOfRun {
         if let Some(candidate) = &body.candidate {
             request.candidate = memo.merged(&request.candidate, candidate);
         }
-        let cut = matches!(
-            body.decision,
-            Some(
-                retryscope_events::Decision::Cancelled
-                    | retryscope_events::Decision::Deadline
-                    | retryscope_events::Decision::Budget
-            )
-        ) && request.pending.is_some_and(|p| ends_before(&p, event.ts, 0));
+        let cut = matches!(body.decision, Some(Decision::Cancelled | Decision::Deadline | Decision::Budget))
+            && request.pending.is_some_and(|p| ends_before(&p, event.ts, 0));
         let asked = request.candidate.clone();
+        // By the number that it tells, each attempt is among those seen before.
+        let seen = request.attempts.len() as u64;
+        let are_all_seen = seen > 0 && number(body.attempts).is_some_and(|told| told <= seen);
+        if cut || are_all_seen || request.explicit {
+            request.stop_waiting(event.ts);
+        }
         if !cut {
-            let attempt = if request.explicit && !request.attempts.is_empty() {
+            let attempt = if are_all_seen || request.explicit && !request.attempts.is_empty() {
                 request.pending = None;
                 let last = request.attempts.len() - 1;
                 &mut request.attempts[last]
             } else {
                 request.current(origin, event.ts)
             };
-            attempt.outcome = Some(AttemptOutcome::Failed);
-            attempt.ended_at = attempt.ended_at.or(event.ts);
-            let said = said!(body, asked.provider.as_deref(), event, raw, reset_at);
             let detailed = body.status.is_some()
                 || body.message.is_some()
                 || body.code.is_some()
                 || body.class.is_some();
+            let is_cancelled = body.decision == Some(Decision::Cancelled) && !detailed;
+            let outcome = if is_cancelled { AttemptOutcome::Cancelled } else { AttemptOutcome::Failed };
+            if detailed || attempt.outcome.is_none() {
+                attempt.outcome = Some(outcome);
+            }
+            attempt.ended_at = attempt.ended_at.or(event.ts);
+            let said = said!(body, asked.provider.as_deref(), event, raw, reset_at);
             let failure = memo.judge(&said);
             let better =
                 attempt.failure.as_ref().is_none_or(|known| known.says_nothing() || !failure.says_nothing());
@@ -441,7 +463,7 @@ impl ViewOfRun {
             }
         }
         request.tell_attempts(number(body.attempts));
-        request.end = Some(if body.decision == Some(retryscope_events::Decision::Cancelled) {
+        request.end = Some(if body.decision == Some(Decision::Cancelled) {
             RequestEnd::Cancelled
         } else {
             RequestEnd::GivenUp
@@ -483,6 +505,11 @@ impl ViewOfRun {
             none => *none = Some(end),
         }
     }
+}
+
+/// Returns whether something was certainly said of a time before another one.
+pub(super) fn is_before(at: Option<DateTime<Utc>>, other: Option<DateTime<Utc>>) -> bool {
+    at.zip(other).is_some_and(|(at, other)| at < other)
 }
 
 fn is_deadline(reason: &str) -> bool {

@@ -7,6 +7,7 @@ mod candidate;
 mod events;
 mod ids;
 mod memo;
+mod nested;
 mod request;
 
 use std::collections::BTreeSet;
@@ -394,8 +395,16 @@ impl ViewOfRun {
     fn turn_of(&mut self, event: &Event) -> usize {
         let is_over = self.turns.last().is_some_and(|turn| turn.end.is_some());
         match &event.body {
-            // A new request is asked in the open turn, whatever its number.
-            Body::ModelRequest(_) => self.open_turn(),
+            // A new request is asked in the open turn, whatever its number; one that was asked before the last turn ended is
+            // a late record of that turn.
+            Body::ModelRequest(_) => {
+                let end = self.turns.last().and_then(|turn| turn.end.as_ref());
+                if end.is_some_and(|end| events::is_before(event.ts, end.at)) {
+                    self.turns.len() - 1
+                } else {
+                    self.open_turn()
+                }
+            }
             Body::RunFinished(_) | Body::RunCancelled(_) if is_over => self.turns.len() - 1,
             body => match request_id_of(body) {
                 Some(id) => self.turn_of_request(id).unwrap_or_else(|| self.open_turn()),

@@ -160,9 +160,12 @@ impl RequestView {
             before.outcome = Some(AttemptOutcome::Failed);
         }
         let kind_is_told = self.next_kind.is_some() || self.pending.is_some();
+        let is_beside = self.attempts.last().is_some_and(|a| a.outcome == Some(AttemptOutcome::Superseded));
         let kind = match self.next_kind.take() {
             Some(kind) => kind,
             None if self.attempts.is_empty() => AttemptKind::Original,
+            // Only what was sent beside another one takes its place.
+            None if is_beside && self.pending.is_none() => AttemptKind::Hedge,
             None => AttemptKind::Retry,
         };
         let started_at = match self.pending.take() {
@@ -290,12 +293,30 @@ impl RequestView {
     /// Returns the attempt that a failure or an answer speaks of, when attempts are not records of their own: the one in
     /// flight, or the one after the planned wait.
     pub(super) fn current(&mut self, origin: Origin, now: Option<DateTime<Utc>>) -> &mut Attempt {
-        let in_flight = self.attempts.last().is_some_and(|a| a.outcome.is_none());
+        let in_flight = self.attempts.last().is_some_and(|a| a.outcome.is_none() || self.was_cut_off(a));
         if in_flight && self.next_kind.is_none() {
             let last = self.attempts.len() - 1;
             return &mut self.attempts[last];
         }
         self.push(origin, Evidence::Derived, now)
+    }
+
+    /// Returns whether an attempt was taken to be in flight when its turn was cancelled: its own end may come yet.
+    fn was_cut_off(&self, attempt: &Attempt) -> bool {
+        self.end == Some(RequestEnd::Cancelled)
+            && attempt.outcome == Some(AttemptOutcome::Cancelled)
+            && attempt.evidence == Evidence::Derived
+    }
+
+    /// Ends a planned wait that is not over `now`: nothing more was sent.
+    pub(super) fn stop_waiting(&mut self, now: Option<DateTime<Utc>>) {
+        if let Some(Pending { at: Some(at), delay_ms: Some(delay) }) = self.pending
+            && let Some(waited) = cut_short(at, delay, now)
+            && let Some(last) = self.attempts.last_mut()
+        {
+            last.waited_ms.get_or_insert(waited);
+            self.pending = None;
+        }
     }
 
     /// Adds an attempt that a record speaks of after the answer was told: it stands before the one that was answered.
