@@ -124,6 +124,28 @@ fn a_giant_line_takes_little_memory_and_keeps_its_keys() {
 }
 
 #[test]
+fn a_long_first_line_is_one_like_any_other() {
+    let place = Place::new();
+    let tools: Vec<String> = (0..800).map(|n| format!(r#"{{"name":"tool_{n}","effect":"read"}}"#)).collect();
+    let first = format!(
+        "{{\"v\":1,\"type\":\"run.started\",\"ts\":\"{}\",\"run_id\":\"a\",\"tools\":[{}]}}\n",
+        "2026-11-29T10:00:00.000Z",
+        tools.join(",")
+    );
+    // Half of it first: what it is cannot be told yet.
+    let (begin, rest) = first.split_at(20_000);
+    place.append("events.jsonl", begin);
+    let daemon = place.start();
+    daemon.counts(0);
+    place.append("events.jsonl", rest);
+    place.append("events.jsonl", &many("a", 0..3));
+    daemon.counts_and_stays(3);
+    drop(daemon);
+    place.append("events.jsonl", &many("a", 3..5));
+    place.start().counts_and_stays(5);
+}
+
+#[test]
 fn a_root_that_comes_later() {
     let place = Place::new();
     let later = place.folder.path().join("later");

@@ -18,8 +18,8 @@ use retryscope_adapters::{
 };
 use retryscope_record::{GapKind, Item, Origin, Place, Sink, SourceId, View};
 use retryscope_scan::settings::{Settled, agent_of};
-use retryscope_scan::{feed, may_enter};
-use retryscope_tail::{FileState, Happening, Interest, Line, LineReader, Listener, walk};
+use retryscope_scan::{feed, may_enter, recognize_at};
+use retryscope_tail::{FileState, Happening, Interest, Line, LineReader, Listener, first_lines, walk};
 use serde::{Deserialize, Serialize, Serializer};
 use tracing::warn;
 
@@ -154,7 +154,7 @@ impl Sources {
         // What cannot be read for now, or is away, goes on when it is back.
         let Some(head) = head_of(&file.path) else { return true };
         let Some(saved) = self.saved.remove(&file.id) else { return false };
-        let Some(recognized) = recognize(&file.path, &head) else { return false };
+        let Some(recognized) = recognize_at(&file.path, &head) else { return false };
         let Reading::Lines(mut decoder) = recognized.reading else { return false };
         if !decoder.restore(&saved.state) {
             return false;
@@ -183,6 +183,16 @@ impl Sources {
         source.view = recognized.view;
         source.decoder = Decoder::Lines(decoder);
         self.read_again(id, line.offset);
+    }
+
+    /// Begins a known file anew.
+    fn begin(&mut self, id: u32, path: &Path, head: &[u8]) {
+        if self.opened(id, path, head, None) == Interest::None
+            && head.len() >= HEAD_LENGTH
+            && let Ok(first) = File::open(path).and_then(first_lines)
+        {
+            self.opened(id, path, &first.bytes, None);
+        }
     }
 
     /// Reads what stands before an offset again, with a decoder that begins; what was said of it is void.
@@ -417,7 +427,7 @@ impl Listener for Sources {
             let path = self.shared.lock().paths.get(&SourceId(id)).cloned();
             if let Some((path, head)) = path.and_then(|path| head_of(&path).map(|head| (path, head))) {
                 let goes_on = self.saved.contains_key(&id);
-                self.opened(id, &path, &head, None);
+                self.begin(id, &path, &head);
                 // A session cannot be understood from its middle.
                 let is_session = self.decoders.get(&id).is_some_and(|source| source.view != View::EVENTS);
                 if is_session && !goes_on && line.offset > 0 {
@@ -461,7 +471,7 @@ impl Listener for Sources {
         self.shared.lock().engine.reset_source(SourceId(id));
         let Some(source) = self.decoders.remove(&id) else { return };
         if let Some(head) = head_of(&source.path) {
-            self.opened(id, &source.path, &head, None);
+            self.begin(id, &source.path, &head);
         }
     }
 

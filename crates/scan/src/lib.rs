@@ -23,7 +23,7 @@ use read::{Outcome, Said};
 pub use list::{Listing, Remember};
 pub use places::{Environment, default_roots, may_enter};
 pub use progress::progress;
-pub use read::feed;
+pub use read::{feed, recognize_at};
 
 /// What was read.
 #[derive(Debug, Default)]

@@ -5,12 +5,12 @@ use std::io::{self, Cursor, Read};
 use std::path::{Path, PathBuf};
 
 use retryscope_adapters::{
-    DatabaseDecoder, HEAD_LENGTH, LineDecoder, Reading, is_complete_json, may_hold_records, open_database,
-    recognize,
+    DatabaseDecoder, HEAD_LENGTH, LineDecoder, Reading, Recognized, is_complete_json, may_hold_records,
+    open_database, recognize,
 };
 use retryscope_analysis::{Engine, SourceState};
 use retryscope_record::{GapKind, Item, Origin, Place, Sink, SourceId, View};
-use retryscope_tail::{Found, Line, LineReader};
+use retryscope_tail::{Found, Line, LineReader, first_lines};
 
 use crate::{Problem, Source, SourceGap};
 
@@ -69,6 +69,15 @@ fn problem(path: &Path, error: &dyn std::fmt::Display) -> Problem {
     Problem { path: path.to_path_buf(), message: error.to_string() }
 }
 
+/// Recognizes a file by its first bytes, or by its first lines where these are not enough.
+pub fn recognize_at(path: &Path, head: &[u8]) -> Option<Recognized> {
+    recognize(path, head).or_else(|| {
+        let more =
+            (head.len() >= HEAD_LENGTH).then(|| File::open(path).and_then(first_lines).ok()).flatten()?;
+        recognize(path, &more.bytes)
+    })
+}
+
 fn read_file(
     found: &Found,
     id: SourceId,
@@ -80,7 +89,7 @@ fn read_file(
         buffer.resize(FIRST_READ, 0);
     }
     let filled = fill(&mut input, &mut buffer[..FIRST_READ])?;
-    let Some(recognized) = recognize(&found.path, &buffer[..filled.min(HEAD_LENGTH)]) else {
+    let Some(recognized) = recognize_at(&found.path, &buffer[..filled.min(HEAD_LENGTH)]) else {
         return Ok(Outcome::NotOurs);
     };
     if recognized.view == View::OBJECTS && before.is_none() {
@@ -126,15 +135,21 @@ fn read_file(
 /// Reads a stream, for example standard input.
 pub(crate) fn stream(name: &Path, id: SourceId, mut input: impl Read) -> Outcome {
     let mut head = vec![0; HEAD_LENGTH];
+    let mut kept = Vec::new();
     match fill(&mut input, &mut head) {
         Ok(length) => head.truncate(length),
         Err(error) => return Outcome::Failed(problem(name, &error)),
     }
-    let Some(recognized) = recognize(name, &head) else { return Outcome::NotOurs };
+    let recognized = recognize(name, &head).or_else(|| {
+        // The first line is longer: what is read of it for this is read again below.
+        let more = first_lines(Cursor::new(&head).chain(Keep { input: &mut input, kept: &mut kept })).ok()?;
+        recognize(name, &more.bytes)
+    });
+    let Some(recognized) = recognized else { return Outcome::NotOurs };
     let (agent, view) = (recognized.agent, recognized.view);
     let source = Source { path: PathBuf::from(name), agent, view, bytes: 0, names_run: false };
     let mut said = Said::begin(id, source, Engine::new());
-    let input = Cursor::new(head).chain(input);
+    let input = Cursor::new(head).chain(Cursor::new(kept)).chain(input);
     let result = match recognized.reading {
         Reading::Lines(mut decoder) => said.lines(decoder.as_mut(), &mut LineReader::new(input)),
         // A database is a file; a stream cannot be one.
@@ -148,6 +163,20 @@ pub(crate) fn stream(name: &Path, id: SourceId, mut input: impl Read) -> Outcome
     };
     said.problem = result.err().map(|error| problem(name, &error));
     Outcome::Said(Box::new(said))
+}
+
+/// Reads on, and keeps what it read.
+struct Keep<'a, R> {
+    input: &'a mut R,
+    kept: &'a mut Vec<u8>,
+}
+
+impl<R: Read> Read for Keep<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let got = self.input.read(buffer)?;
+        self.kept.extend_from_slice(&buffer[..got]);
+        Ok(got)
+    }
 }
 
 impl Said {

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Utc};
 use proptest::prelude::*;
-use retryscope_adapters::{Reading, recognize};
+use retryscope_adapters::{HEAD_LENGTH, Reading, recognize};
 use retryscope_analysis::{AsOf, Bound, Counts, Engine, Labels, LogicalRequest, Metric, Run, Totals};
 use retryscope_record::{GapKind, Item, Origin, Place, RunKey, Sink, SourceId, View};
-use retryscope_scan::{Scan, feed};
+use retryscope_scan::{Scan, feed, recognize_at};
 use retryscope_tail::LineReader;
 
 fn now() -> DateTime<Utc> {
@@ -414,4 +414,34 @@ fn retries_at_least(logs: impl Iterator<Item = (PathBuf, Vec<u8>)>) -> u64 {
         read_into(&mut engine, u32::try_from(id).unwrap(), &path, &bytes, vec![1 << 20]);
     }
     runs_of(&engine).into_values().map(|counts| counts.retries.bound.min).sum()
+}
+
+/// A prompt, a list of tools or whatever else makes the first line longer than what is looked at first.
+#[test]
+fn a_long_first_line_hides_no_log() {
+    let text = format!(r#""padding":"{}""#, "word ".repeat(5_000));
+    let names: Vec<String> = (0..2_000).map(|n| format!(r#""operation_number_{n}""#)).collect();
+    let list = format!(r#""padding":[{}]"#, names.join(","));
+    let folder = tempfile::tempdir().unwrap();
+    let mut looked_at = 0;
+    for (path, bytes) in logs() {
+        let known = |bytes: &[u8]| {
+            let head = &bytes[..bytes.len().min(HEAD_LENGTH)];
+            // Beside the file, so that its place tells as much.
+            let at = folder.path().join(path.strip_prefix(retryscope_testkit::fixtures()).unwrap());
+            fs::create_dir_all(at.parent().unwrap()).unwrap();
+            fs::write(&at, bytes).unwrap();
+            recognize_at(&at, head).map(|recognized| (recognized.agent, recognized.view))
+        };
+        let Some(rest) = bytes.strip_prefix(b"{").filter(|rest| rest.first() == Some(&b'"')) else {
+            continue;
+        };
+        let original = known(&bytes);
+        for padding in [&text, &list] {
+            let padded = [b"{", padding.as_bytes(), b",", rest].concat();
+            assert_eq!(known(&padded), original, "{}", path.display());
+        }
+        looked_at += 1;
+    }
+    assert!(looked_at > 100, "{looked_at}");
 }

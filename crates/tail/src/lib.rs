@@ -3,6 +3,7 @@
 //! Not for: what a line means. Invariant: every byte is looked at once, and no line, however long, makes more than
 //! [`LINE_LIMIT`] bytes stay in memory.
 
+mod beginning;
 // Following needs to tell files apart by their place on disk, whatever their name: reading once does not.
 #[cfg(unix)]
 mod copies;
@@ -15,6 +16,7 @@ mod rotated;
 mod shrink;
 mod walk;
 
+pub use beginning::{FirstLines, first_lines};
 #[cfg(unix)]
 pub use follow::{FileState, Follower, Happening, Interest, Listener};
 #[cfg(unix)]

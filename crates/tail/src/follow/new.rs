@@ -10,6 +10,7 @@ use super::changed::unreadable;
 use super::listener::{Deaf, HEAD, Happening, Interest, Listener};
 use super::state::{FileState, Tracked, place, stamp};
 use super::take::{resume, take};
+use crate::beginning::first_lines;
 use crate::copies::{Heads, Relation, Waiting, compare, holds_all_read};
 use crate::identity::{Identity, read_span};
 use crate::walk::Found;
@@ -23,6 +24,27 @@ pub(super) struct Beginning {
 impl Beginning {
     pub(super) fn of(found: &Found, file: &File) -> io::Result<Self> {
         Ok(Self { identity: Identity::of(file, &found.metadata)?, head: read_span(file, 0, HEAD)? })
+    }
+
+    /// Asks the listener about the file: by its first bytes, and by its first lines where these are not enough. `None`: what
+    /// cannot be told from as much as there is yet is asked again when there is more.
+    pub(super) fn tell(
+        &self,
+        id: u32,
+        path: &Path,
+        before: Option<u32>,
+        listener: &mut dyn Listener,
+    ) -> Option<Interest> {
+        let interest = listener.opened(id, path, &self.head, before);
+        if interest != Interest::None {
+            return Some(interest);
+        }
+        if self.head.len() < HEAD {
+            return None;
+        }
+        let Ok(first) = File::open(path).and_then(first_lines) else { return Some(interest) };
+        let interest = listener.opened(id, path, &first.bytes, before);
+        (interest != Interest::None || !first.may_grow).then_some(interest)
     }
 }
 
@@ -130,7 +152,7 @@ impl Follower {
 
     fn new_file(&mut self, file: &Found, heads: &Heads, listener: &mut dyn Listener) -> u64 {
         let opened = file.open().and_then(|handle| Ok((Beginning::of(file, &handle)?, handle)));
-        let (Beginning { identity, head }, handle) = match opened {
+        let (beginning, handle) = match opened {
             Ok(opened) => opened,
             Err(error) => {
                 unreadable(self.next_id, &error, listener);
@@ -150,13 +172,9 @@ impl Follower {
             self.files.remove(&before);
         }
         let id = self.fresh_id();
-        let interest = listener.opened(id, &file.path, &head, before);
-        // What cannot be told from a few bytes yet is asked again when there are more.
-        if interest == Interest::None && head.len() < HEAD {
-            return 0;
-        }
+        let Some(interest) = beginning.tell(id, &file.path, before, listener) else { return 0 };
         let kept = if interest == Interest::LinesFromEnd { Interest::Lines } else { interest };
-        let mut tracked = Tracked::new(FileState::new(id, file, identity, kept));
+        let mut tracked = Tracked::new(FileState::new(id, file, beginning.identity, kept));
         let mut lines = 0;
         match interest {
             Interest::None | Interest::Never => {}
