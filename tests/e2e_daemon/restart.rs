@@ -179,6 +179,60 @@ fn streams_that_are_found_early_and_go_on_after_a_restart() {
     }
 }
 
+/// Logs of which only half of the first line stands there when the daemon is stopped.
+#[test]
+fn logs_that_are_found_in_their_first_line_go_on_after_a_restart() {
+    for log in [
+        "codex/http-500-500-ok/logs/home",
+        "claude-code/multistep/logs/home",
+        "pi/persistent-503/logs/home",
+        "omp/persistent-503-defaults/logs/home",
+        "rivumi/500-503-500-ok/logs",
+    ] {
+        let folder = fixtures().join(log);
+        let files = retryscope_testkit::files(&folder);
+        let file = files.iter().find(|path| path.extension().is_some_and(|end| end == "jsonl")).unwrap();
+        let name = file.strip_prefix(&folder).unwrap().to_str().unwrap();
+        let text = fs::read_to_string(file).unwrap();
+        let whole = Place::new();
+        fs::create_dir_all(whole.log(name).parent().unwrap()).unwrap();
+        whole.append(name, &text);
+        let wanted = counted(&whole.start())[..4].to_vec();
+        assert!(wanted[0] > 0.0, "{log}");
+        let (first, rest) = text.split_at(text.find('\n').unwrap() / 2);
+        let place = Place::new();
+        fs::create_dir_all(place.log(name).parent().unwrap()).unwrap();
+        place.append(name, first);
+        let daemon = place.start();
+        assert_eq!(daemon.stop(), Some(0));
+        let daemon = place.start();
+        place.append(name, rest);
+        until(log, || {
+            let now = counted(&daemon)[..4].to_vec();
+            if now == wanted { Ok(()) } else { Err((now, wanted.clone())) }
+        });
+    }
+}
+
+/// A log that is written to and deleted at once, as the last thing: only an open handle shows what was written.
+#[test]
+fn a_log_deleted_after_a_restart_is_read_to_its_end() {
+    let place = Place::new();
+    for name in ["a", "b", "c"] {
+        place.append(&format!("{name}.jsonl"), &many(name, 0..3));
+    }
+    let daemon = place.start();
+    daemon.counts(9);
+    assert_eq!(daemon.stop(), Some(0));
+    let daemon = place.start();
+    daemon.counts(9);
+    for name in ["a", "b", "c"] {
+        place.append(&format!("{name}.jsonl"), &many(name, 3..5));
+        fs::remove_file(place.log(&format!("{name}.jsonl"))).unwrap();
+    }
+    daemon.counts_and_stays(15);
+}
+
 /// A session that is archived while the daemon is down, and goes on there: it cannot be understood from its middle.
 #[test]
 fn a_session_that_moves_while_it_is_down_goes_on() {

@@ -47,6 +47,8 @@ pub(crate) struct Sources {
     decoders: BTreeMap<u32, Source>,
     /// Decoder states to go on from, by source.
     saved: BTreeMap<u32, SavedDecoder>,
+    /// Followed files that have no decoder yet: the next line of one begins it.
+    unbegun: BTreeSet<u32>,
     /// Files older than the history asked for are not counted.
     pub(crate) oldest: Option<SystemTime>,
     /// Retry settings of the agents.
@@ -97,6 +99,7 @@ impl Sources {
             shared,
             decoders: BTreeMap::new(),
             saved: BTreeMap::new(),
+            unbegun: BTreeSet::new(),
             oldest: None,
             settings: Settled::default(),
             settings_changed: false,
@@ -126,6 +129,9 @@ impl Sources {
             }
             state.paths.insert(id, file.path.clone());
             self.touched.insert(file.id);
+            if file.interest == Interest::Lines {
+                self.unbegun.insert(file.id);
+            }
             match file.interest {
                 Interest::None | Interest::Never | Interest::LinesFromEnd => {}
                 Interest::Lines if self.reopen(&file) => {}
@@ -162,6 +168,7 @@ impl Sources {
         let (agent, view, path) = (recognized.agent, recognized.view, file.path.clone());
         let decoder = Decoder::Lines(decoder);
         self.decoders.insert(file.id, Source { agent, view, path, decoder, head: head.len() });
+        self.unbegun.remove(&file.id);
         true
     }
 
@@ -265,7 +272,8 @@ impl Sources {
     /// Forgets the places of sources that are neither followed nor evidence of a run.
     pub(crate) fn prune(&self, state: &mut State) {
         let evidence = state.engine.sources();
-        let keeps = |id: &SourceId| self.decoders.contains_key(&id.0) || evidence.contains(id);
+        let is_followed = |id: u32| self.decoders.contains_key(&id) || self.unbegun.contains(&id);
+        let keeps = |id: &SourceId| is_followed(id.0) || evidence.contains(id);
         state.paths.retain(|id, _| keeps(id));
         state.states.retain(|id, _| keeps(id));
     }
@@ -408,6 +416,7 @@ impl Listener for Sources {
         self.touched.insert(id);
         let (agent, view, path) = (recognized.agent, recognized.view, path.to_path_buf());
         self.decoders.insert(id, Source { agent, view, path, decoder, head: head.len() });
+        self.unbegun.remove(&id);
         interest
     }
 
@@ -470,6 +479,7 @@ impl Listener for Sources {
         // What a source said before the last start is void too, though it has no decoder since.
         self.shared.lock().engine.reset_source(SourceId(id));
         let Some(source) = self.decoders.remove(&id) else { return };
+        self.unbegun.insert(id);
         if let Some(head) = head_of(&source.path) {
             self.begin(id, &source.path, &head);
         }
@@ -494,6 +504,7 @@ impl Listener for Sources {
             Happening::Rewritten => self.shared.lock().counts.rotations += 1,
             Happening::Removed => {
                 self.decoders.remove(&id);
+                self.unbegun.remove(&id);
             }
             Happening::Unreadable { message } => {
                 if self.complaints.may("unreadable") {

@@ -100,6 +100,13 @@ impl Follower {
             self.next_id = self.next_id.max(state.id + 1);
             self.files.insert(state.id, Tracked::new(state));
         }
+        // Without a handle the last lines of a file that is deleted next would be lost.
+        let mut logs: Vec<&mut Tracked> =
+            self.files.values_mut().filter(|t| t.state.interest == Interest::Lines).collect();
+        logs.sort_by_key(|t| std::cmp::Reverse(t.state.last_change()));
+        for tracked in logs.into_iter().take(self.handles) {
+            tracked.reopen();
+        }
     }
 
     /// Follows what lies below other roots from now on.

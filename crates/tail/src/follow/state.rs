@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use super::listener::Interest;
+use super::take::resume;
 use crate::identity::{Checksum, Identity, Tail};
 use crate::lines::LineReader;
 use crate::walk::Found;
@@ -54,6 +55,11 @@ impl FileState {
         }
     }
 
+    /// When it was last written, as far as was seen.
+    pub(super) fn last_change(&self) -> Option<SystemTime> {
+        self.seen.1
+    }
+
     /// Makes the file be read from its start again.
     pub fn start_again(&mut self) {
         self.offset = 0;
@@ -84,6 +90,20 @@ const SETTLING_TIME: Duration = Duration::from_secs(1);
 impl Tracked {
     pub(super) fn new(state: FileState) -> Self {
         Self { state, reader: None, missing: false, active: None, settles: None }
+    }
+
+    /// Opens the file again where it was left, if it still is that file.
+    pub(super) fn reopen(&mut self) {
+        // Opening anything but a regular file may wait for ever.
+        let is_same =
+            fs::metadata(&self.state.path).is_ok_and(|now| now.is_file() && self.state.identity.is_at(&now));
+        let Some(file) = is_same.then(|| File::open(&self.state.path).ok()).flatten() else { return };
+        if self.state.identity.still_begins(&file).unwrap_or(false) {
+            self.reader = resume(file, &self.state);
+            if let Some(reader) = &mut self.reader {
+                reader.release();
+            }
+        }
     }
 
     /// Notes that a file that is read as a whole has changed.
