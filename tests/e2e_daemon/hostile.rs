@@ -63,6 +63,56 @@ fn huge_bodies_are_refused_and_counted() {
 }
 
 #[test]
+fn what_is_small_and_becomes_large_is_refused() {
+    let place = Place::new();
+    let daemon = place.start();
+    let json = "content-type: application/json\r\n";
+    let empty = format!("{{\"resourceLogs\":[{}{{}}]}}", "{},".repeat(2_000_000));
+    assert_eq!(daemon.post("/v1/logs", json, empty.as_bytes()).status, 413);
+    let empty = b"\x0a\x00".repeat(2_000_000);
+    assert_eq!(daemon.post("/v1/logs", "content-type: application/x-protobuf\r\n", &empty).status, 400);
+    // As many as may be: nothing of them is kept.
+    let empty = format!("{{\"resourceLogs\":[{}{{}}]}}", "{},".repeat(300_000));
+    assert_eq!(daemon.post("/v1/logs", json, empty.as_bytes()).status, 200);
+    let kept = std::fs::read_dir(place.state().join("received")).unwrap();
+    assert_eq!(kept.map(|file| file.unwrap().metadata().unwrap().len()).sum::<u64>(), 0);
+    let memory = daemon.sum_of("process_resident_memory_bytes", "");
+    assert!(memory < f64::from(384 << 20), "{memory}");
+    lives(&daemon);
+}
+
+#[test]
+fn drawn_out_bodies_take_little_memory_together() {
+    let place = Place::new();
+    let daemon = place.start();
+    let head = "POST /v1/events HTTP/1.1\r\nhost: localhost\r\ncontent-length: 8000000\r\n\r\n";
+    let part = vec![b' '; 7_900_000];
+    let mut refused = 0;
+    let mut open = Vec::new();
+    for _ in 0..24 {
+        let mut stream = TcpStream::connect(daemon.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        stream.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
+        drop(stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&part)));
+        let mut answer = [0; 12];
+        if stream.read_exact(&mut answer).is_ok() && answer.starts_with(b"HTTP/1.1 429") {
+            refused += 1;
+        }
+        open.push(stream);
+    }
+    assert!(refused > 8, "{refused}");
+    let memory = daemon.sum_of("process_resident_memory_bytes", "");
+    assert!(memory < f64::from(160 << 20), "{memory}");
+    drop(open);
+    super::support::until("room again", || {
+        match daemon.post("/v1/events", "", answered("a", 1).as_bytes()).status {
+            200 => Ok(()),
+            status => Err(status),
+        }
+    });
+}
+
+#[test]
 fn many_idle_connections_do_not_stop_it() {
     let place = Place::new();
     let daemon = place.start();

@@ -116,6 +116,46 @@ fn otlp_in_json_and_in_protobuf_count_alike() {
     assert_eq!(counted[0], counted[1]);
 }
 
+/// One export may hold more than a reader takes as one line.
+#[test]
+fn a_large_export_counts_as_its_parts_do() {
+    let bodies = exported();
+    let whole = |bodies: &[Value]| {
+        let resources = bodies.iter().flat_map(|body| body["resourceSpans"].as_array().unwrap().clone());
+        serde_json::json!({"resourceSpans": resources.collect::<Vec<_>>()}).to_string()
+    };
+    let one = whole(&bodies);
+    let place = Place::new();
+    let daemon = place.start();
+    let json = "content-type: application/json\r\n";
+    assert_eq!(daemon.post("/v1/traces", json, one.as_bytes()).status, 200);
+    super::support::until("counted", || if daemon.logical() > 0.5 { Ok(()) } else { Err(daemon.logical()) });
+    let of_one = daemon.logical();
+    drop(daemon);
+    let session =
+        one.split("session.id").nth(1).and_then(|rest| rest.split('"').find(|part| part.len() == 36));
+    let session = session.unwrap();
+    let copies = (6 << 20) / one.len();
+    let many: Vec<Value> = (0..u32::try_from(copies).unwrap())
+        .map(|n| {
+            let other = one.replace(session, &format!("{n:08}-0000-4000-8000-000000000000"));
+            let other = other.replace("panId\":\"", &format!("panId\":\"{n:04x}"));
+            serde_json::from_str(&other).unwrap()
+        })
+        .collect();
+    let place = Place::new();
+    let daemon = place.start();
+    let body = whole(&many);
+    assert!(body.len() > 5 << 20);
+    assert_eq!(daemon.post("/v1/traces", json, body.as_bytes()).status, 200);
+    let wanted = of_one * f64::from(u32::try_from(copies).unwrap());
+    super::support::until("all", || match daemon.logical() {
+        n if (n - wanted).abs() < 0.5 => Ok(()),
+        n => Err((n, wanted)),
+    });
+    assert!(!daemon.metrics().contains("kind=\"oversized_line\"} 1"));
+}
+
 /// The private parts of an event go before it is kept; what tells one event from another stays.
 #[test]
 fn what_was_said_in_an_event_is_not_kept() {

@@ -103,6 +103,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.flags.check_config {
         config.check()?;
         drop(writeln!(stdout, "the configuration is good"));
+        for root in config.roots.iter().filter(|root| !root.exists()) {
+            drop(writeln!(stdout, "not there yet: {}", root.display()));
+        }
         return Ok(());
     }
     drop(stdout);

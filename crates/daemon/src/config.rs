@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use chrono::{DateTime, TimeDelta, Utc};
 use retryscope_analysis::rules::HeldTo;
 use retryscope_analysis::{BudgetPolicy, DEFAULT_MAX_SERIES};
@@ -184,12 +184,17 @@ impl Config {
             None => File::default(),
         };
         let environment = Environment { home: std::env::home_dir(), variables: std::env::vars().collect() };
-        let state_dir =
-            args.flags.state_dir.clone().or(file.state_dir).or_else(|| default_state_dir(&environment));
+        let home = |path: PathBuf| in_home(&path, &environment);
+        let state_dir = args
+            .flags
+            .state_dir
+            .clone()
+            .or(file.state_dir.map(home))
+            .or_else(|| default_state_dir(&environment));
         let Some(state_dir) = state_dir else { bail!("no home directory; name a place with --state-dir") };
         let roots = match (args.root.is_empty(), file.roots) {
             (false, _) => args.root.clone(),
-            (true, Some(roots)) => roots,
+            (true, Some(roots)) => roots.into_iter().map(home).collect(),
             (true, None) => default_roots(&environment),
         };
         let listen = args.flags.listen.clone().or(file.listen).unwrap_or_else(|| "127.0.0.1:9748".to_owned());
@@ -200,7 +205,7 @@ impl Config {
             limit: b.limit.unwrap_or(default.limit),
             floor: b.floor.unwrap_or(default.floor),
         });
-        let policy = args.flags.policy.clone().or(file.policy);
+        let policy = args.flags.policy.clone().or(file.policy.map(home));
         let data_class = args.flags.data_class.clone().or(file.data_class).filter(|class| !class.is_empty());
         if policy.is_none() && data_class.is_some() {
             bail!("data_class: it says nothing without a policy");
@@ -290,7 +295,34 @@ impl std::str::FromStr for History {
 
 fn read(path: &Path) -> anyhow::Result<File> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    toml::from_str(&text).with_context(|| format!("{} is no good configuration", path.display()))
+    toml::from_str(&text).map_err(|error| {
+        // Without the line itself, which may hold the token.
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+        anyhow!("{}:{line}:{column}: {}", path.display(), without_value(error.message()))
+    })
+}
+
+/// Takes the value out of a message about its type: "invalid type: integer `7`, expected a string".
+fn without_value(message: &str) -> String {
+    let is_about_value = message.starts_with("invalid type") || message.starts_with("invalid value");
+    match (is_about_value, message.find(['`', '"']), message.rfind(", expected")) {
+        (true, Some(from), Some(to)) if from < to => {
+            let (before, _) = message.split_at(from);
+            let (_, after) = message.split_at(to);
+            format!("{}{after}", before.trim_end())
+        }
+        _ => message.to_owned(),
+    }
+}
+
+/// Returns a path in which `~` stands for the home directory, as in a shell.
+fn in_home(path: &Path, environment: &Environment) -> PathBuf {
+    match (path.strip_prefix("~"), &environment.home) {
+        (Ok(below), Some(home)) => home.join(below),
+        _ => path.to_path_buf(),
+    }
 }
 
 fn default_state_dir(environment: &Environment) -> Option<PathBuf> {
@@ -309,6 +341,35 @@ mod tests {
     #[test]
     fn the_example_is_what_is_shipped() {
         assert_eq!(example(), include_str!("../dist/retryscoped.example.toml"));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_file_is_said_without_what_stands_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.toml");
+        for wrong in [
+            "token = s3cr3t",
+            "toke = \"s3cr3t\"",
+            "token = [\"s3cr3t\"]",
+            "token = 53272",
+            "poll = \"s3cr3t\"",
+        ] {
+            fs::write(&path, format!("# the first line\n{wrong}\n")).unwrap();
+            let error = format!("{:#}", read(&path).unwrap_err());
+            assert!(!error.contains("s3cr3t") && !error.contains("53272"), "{error}");
+            assert!(error.contains("config.toml:2:"), "{error}");
+        }
+        assert_eq!(
+            without_value("unknown field `toke`, expected one of `token`"),
+            "unknown field `toke`, expected one of `token`"
+        );
+    }
+
+    #[test]
+    fn a_tilde_is_the_home_directory() {
+        let environment = Environment { home: Some("/home/dev".into()), variables: Vec::new() };
+        assert_eq!(in_home(Path::new("~/logs"), &environment), Path::new("/home/dev/logs"));
+        assert_eq!(in_home(Path::new("/a/~/b"), &environment), Path::new("/a/~/b"));
     }
 
     /// Every default of the example is the default of the program.

@@ -10,9 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -21,7 +20,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 pub(crate) use self::server::serve;
-use crate::push::{self, Refused};
+use crate::push::{self, Refused, Room};
 use crate::state::Shared;
 
 /// Longest time a request may take, its body included.
@@ -37,7 +36,6 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/logs", post(logs))
         .route("/v1/traces", post(traces))
         .route("/v1/events", post(events))
-        .layer(DefaultBodyLimit::max(push::BODY_LIMIT))
         .layer(middleware::from_fn_with_state(shared.clone(), needs_token));
     Router::new()
         .route("/metrics", get(metrics))
@@ -175,33 +173,25 @@ async fn budget(State(shared): Handle, Query(asked): Query<Asked>) -> Response {
     }))
 }
 
-/// A body, or why there is none.
-type Received = Result<Bytes, BytesRejection>;
-
-async fn logs(state: Handle, headers: HeaderMap, body: Received) -> Response {
+async fn logs(state: Handle, headers: HeaderMap, body: Body) -> Response {
     pushed(state, push::Kind::Logs, headers, body).await
 }
 
-async fn traces(state: Handle, headers: HeaderMap, body: Received) -> Response {
+async fn traces(state: Handle, headers: HeaderMap, body: Body) -> Response {
     pushed(state, push::Kind::Traces, headers, body).await
 }
 
-async fn events(state: Handle, headers: HeaderMap, body: Received) -> Response {
+async fn events(state: Handle, headers: HeaderMap, body: Body) -> Response {
     pushed(state, push::Kind::Events, headers, body).await
 }
 
-async fn pushed(State(shared): Handle, kind: push::Kind, headers: HeaderMap, body: Received) -> Response {
+async fn pushed(State(shared): Handle, kind: push::Kind, headers: HeaderMap, body: Body) -> Response {
     let text = |name: header::HeaderName| headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
     let (content_type, encoding) = (text(header::CONTENT_TYPE), text(header::CONTENT_ENCODING));
     let protobuf = content_type.as_deref().is_some_and(|kind| kind.starts_with("application/x-protobuf"));
-    let taken = blocking(move || {
-        let body = match &body {
-            Ok(bytes) => Ok(&bytes[..]),
-            Err(why) => Err(Refused { status: why.status().as_u16(), message: why.body_text() }),
-        };
-        push::take(&shared, kind, content_type.as_deref(), encoding.as_deref(), body)
-    })
-    .await;
+    let body = Room::receive(body).await;
+    let taken =
+        blocking(move || push::take(&shared, kind, content_type.as_deref(), encoding.as_deref(), body)).await;
     match taken {
         // The answer has the form of the question; an empty message says that all of it was taken.
         Some(Ok(())) if protobuf => {

@@ -4,6 +4,8 @@
 
 mod private;
 mod protobuf;
+mod room;
+mod split;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -14,6 +16,7 @@ use chrono::Utc;
 use retryscope_events::read;
 use serde_json::Value;
 
+pub(crate) use self::room::Room;
 use crate::state::Shared;
 
 /// What kind of data.
@@ -45,6 +48,15 @@ const DAY_LIMIT: u64 = 4 << 30;
 
 static TAKING: AtomicUsize = AtomicUsize::new(0);
 
+/// Largest body that is taken apart beside others, decoded.
+const SMALL: usize = 1 << 20;
+
+/// Most objects in a body: a small one takes some hundred times its bytes in memory. An export of 8 MiB holds fewer.
+const MOST_OBJECTS: usize = 400_000;
+
+/// Larger bodies are taken apart one by one.
+static LARGE: Mutex<()> = Mutex::new(());
+
 /// Appends of several requests do not mix.
 static APPEND: Mutex<()> = Mutex::new(());
 
@@ -64,10 +76,10 @@ pub(crate) fn take(
     kind: Kind,
     content_type: Option<&str>,
     encoding: Option<&str>,
-    body: Result<&[u8], Refused>,
+    body: Result<Room, Refused>,
 ) -> Result<(), Refused> {
     let result = if TAKING.fetch_add(1, Ordering::SeqCst) < IN_FLIGHT {
-        body.and_then(|body| lines_of(kind, content_type, encoding, body))
+        body.and_then(|body| lines_of(kind, content_type, encoding, body.bytes()))
             .and_then(|lines| append(shared, kind, &lines))
     } else {
         Err(refused(429, "too many requests at the same time"))
@@ -103,6 +115,7 @@ fn lines_of(
         }
         Some(other) => return Err(refused(415, format!("content encoding `{other}` is not taken"))),
     };
+    let _one = (body.len() > SMALL).then(|| LARGE.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
     match kind {
         Kind::Events => {
             let mut out = Vec::with_capacity(body.len() + 1);
@@ -122,8 +135,13 @@ fn lines_of(
         Kind::Logs | Kind::Traces => {
             let content_type = content_type.and_then(|text| text.split(';').next()).map(str::trim);
             let mut value: Value = match content_type {
-                Some("application/json") => serde_json::from_slice(body)
-                    .map_err(|error| refused(400, format!("not valid JSON: {error}")))?,
+                Some("application/json") => {
+                    if memchr::memchr_iter(b'{', body).count() > MOST_OBJECTS {
+                        return Err(refused(413, format!("more than {MOST_OBJECTS} objects")));
+                    }
+                    serde_json::from_slice(body)
+                        .map_err(|error| refused(400, format!("not valid JSON: {error}")))?
+                }
                 Some("application/x-protobuf") => {
                     let read = if kind == Kind::Logs { protobuf::logs } else { protobuf::traces };
                     read(body).map_err(|error| refused(400, error.to_string()))?
@@ -135,17 +153,13 @@ fn lines_of(
                     ));
                 }
             };
-            let wanted = if kind == Kind::Logs { "resourceLogs" } else { "resourceSpans" };
+            let levels = if kind == Kind::Logs { &split::LOGS } else { &split::TRACES };
+            let wanted = levels.resources;
             if !value.is_object() || value.get(wanted).is_some_and(|v| !v.is_array()) {
                 return Err(refused(400, format!("expected an object with `{wanted}`")));
             }
-            if value.get(wanted).and_then(Value::as_array).is_none_or(Vec::is_empty) {
-                return Ok(Vec::new());
-            }
             private::export(&mut value);
-            let mut out = value.to_string().into_bytes();
-            out.push(b'\n');
-            Ok(out)
+            Ok(split::lines(&mut value, levels))
         }
     }
 }

@@ -4,6 +4,8 @@
 //! <https://github.com/open-telemetry/opentelemetry-proto>. Not for: what an attribute means. Depth is bounded, every length
 //! is checked, and what does not decode is an error with its place.
 
+use std::cell::Cell;
+
 use serde_json::{Map, Value, json};
 
 /// Values may hold values; deeper ones are refused.
@@ -67,8 +69,15 @@ impl<'a> Field<'a> {
     }
 }
 
+thread_local! {
+    /// Messages that the export which is being read may still hold.
+    static LEFT: Cell<usize> = const { Cell::new(0) };
+}
+
 /// Walks over the fields of a message.
 fn fields<'a>(mut bytes: &'a [u8], mut each: impl FnMut(u64, Field<'a>) -> Result<()>) -> Result<()> {
+    let left = LEFT.get().checked_sub(1).ok_or(Malformed("more messages than are taken"))?;
+    LEFT.set(left);
     while !bytes.is_empty() {
         let key = varint(&mut bytes)?;
         let field = match key & 7 {
@@ -118,6 +127,7 @@ fn export(
     records: &str,
     record: fn(&[u8]) -> Result<Value>,
 ) -> Result<Value> {
+    LEFT.set(super::MOST_OBJECTS);
     let mut groups = Vec::new();
     fields(bytes, |number, field| {
         if number == 1 {
