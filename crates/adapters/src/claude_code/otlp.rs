@@ -146,3 +146,38 @@ fn facts(resource: &Attributes, attributes: &Attributes) -> Mark {
 fn provider(name: String) -> String {
     if name == "firstParty" { "anthropic".to_owned() } else { name }
 }
+
+#[cfg(test)]
+mod tests {
+    use retryscope_record::Collected;
+
+    use super::*;
+
+    /// Returns the turns that end.
+    fn ended(event: &str, query: &str) -> Vec<Option<String>> {
+        let pairs = [("session.id", "s"), ("prompt.id", "p"), ("event.name", event), ("query_source", query)];
+        let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let resource = Attributes::default();
+        let attributes = Attributes::from_pairs(pairs);
+        let said = LogRecord { resource: &resource, attributes, at: None, body: None, severity: None };
+        let mut sink = Collected::default();
+        record(Place::Whole, &said, &mut sink);
+        let turn = |(_, item): (_, Statement)| match item {
+            Statement::Mark { mark: Mark::TurnEnded { turn, outcome: TurnOutcome::Failed, .. }, .. } => {
+                Some(turn)
+            }
+            _ => None,
+        };
+        sink.items.into_iter().filter_map(turn).collect()
+    }
+
+    #[test]
+    fn only_the_conversation_ends_with_its_last_attempt() {
+        let turn = Some("p".to_owned());
+        assert_eq!(ended("api_retries_exhausted", "sdk"), [turn.clone()]);
+        assert_eq!(ended("api_retries_exhausted", "repl_main_thread"), [turn]);
+        assert!(ended("api_retries_exhausted", "agent:builtin:x").is_empty());
+        assert!(ended("api_retries_exhausted", "compact").is_empty());
+        assert!(ended("api_error", "sdk").is_empty());
+    }
+}
