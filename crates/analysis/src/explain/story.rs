@@ -89,7 +89,7 @@ impl Story<'_> {
                     format!("{agent} ended this turn with an error before a model request failed{said}.")
                 }
                 _ => format!(
-                    "{agent} ended this turn with an error{said}. This log does not show which request failed."
+                    "{agent} ended this turn with an error{said}. Whether a model request failed is not in this log."
                 ),
             };
         }
