@@ -174,8 +174,9 @@ mod tests {
     #[test]
     fn only_the_conversation_ends_with_its_last_attempt() {
         let turn = Some("p".to_owned());
-        assert_eq!(ended("api_retries_exhausted", "sdk"), [turn.clone()]);
-        assert_eq!(ended("api_retries_exhausted", "repl_main_thread"), [turn]);
+        for query in ["sdk", "repl_main_thread"] {
+            assert_eq!(ended("api_retries_exhausted", query), std::slice::from_ref(&turn));
+        }
         assert!(ended("api_retries_exhausted", "agent:builtin:x").is_empty());
         assert!(ended("api_retries_exhausted", "compact").is_empty());
         assert!(ended("api_error", "sdk").is_empty());
