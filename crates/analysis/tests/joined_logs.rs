@@ -216,3 +216,26 @@ fn a_failure_is_without_a_retry_only_where_the_log_would_show_one() {
     assert_eq!(outcome(Shown::All), RequestOutcome::FailedNoRetry);
     assert_eq!(outcome(Shown::None), RequestOutcome::Failed);
 }
+
+#[test]
+fn a_log_that_never_tells_ends_does_not_say_that_the_process_is_gone() {
+    let outcome = |untold: bool, other: Option<View>| {
+        let mut engine = Engine::new();
+        let mut export = Source { engine: &mut engine, kind: View::OTLP_LOGS, id: 0 };
+        if untold {
+            export.mark(0, &Mark::EndsUntold);
+        }
+        export.event(0, "u1", ModelRequest::new().request_id("m1"));
+        export.event(900, "u1", ModelResponse::new().request_id("m1"));
+        if let Some(kind) = other {
+            let mut other = Source { engine: &mut engine, kind, id: 1 };
+            other.event(0, "u1", ModelRequest::new().request_id("m1"));
+        }
+        let sources = BTreeMap::new();
+        engine.runs(&AsOf { now: at(86_400_000), sources: &sources }).remove(0).outcome
+    };
+    assert_eq!(outcome(true, None), RunOutcome::Unknown);
+    // A log that would tell, and stops without an end.
+    assert_eq!(outcome(false, None), RunOutcome::Interrupted);
+    assert_eq!(outcome(true, Some(View::SESSION)), RunOutcome::Interrupted);
+}

@@ -159,8 +159,9 @@ pub enum Mark {
     },
     /// The run moved to another candidate (a key, for example) in a place that no log of attempts shows.
     FallbacksHidden,
-    /// This source has no records of how turns end: where another source says that a turn ended, this one has said
-    /// everything of it.
+    /// This source has no records of how turns end: that it stops tells nothing.
+    EndsUntold,
+    /// The same; and where another source says that a turn ended, this one has said everything of it.
     EndsElsewhere,
     /// Everything this source had to say of the open turn has been said; its counts are final.
     TurnComplete,

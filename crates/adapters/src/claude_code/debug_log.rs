@@ -48,6 +48,8 @@ pub(super) struct DebugLog {
     turns: u64,
     requests: u64,
     attempts: u64,
+    /// Attempts of the open logical request.
+    of_open: u64,
     /// The open logical request of the main loop.
     open: Option<String>,
     /// The request before failed and nothing has been sent since.
@@ -66,10 +68,23 @@ impl DebugLog {
             turns: 0,
             requests: 0,
             attempts: 0,
+            of_open: 0,
             open: None,
             failed: false,
             model: None,
             main: false,
+        }
+    }
+
+    /// Says whether each request of the turn is in the log, or its beginning is not.
+    fn show(&self, run: &RunKey, place: Place, at: DateTime<Utc>, requests: Shown, sink: &mut dyn Sink) {
+        let because = match requests {
+            Shown::All => "the debug log has a line for each request",
+            _ => "the debug log begins after the first requests of the turn",
+        };
+        for source in [Source::Foreground, Source::Background] {
+            let mark = Mark::Shows { source, requests, attempts: requests, because };
+            self.mark(run, place, at, &mark, sink);
         }
     }
 
@@ -99,25 +114,20 @@ impl LineDecoder for DebugLog {
         let Some((at, _, text)) = parse(&text) else { return };
         if !self.introduced {
             self.introduced = true;
-            for source in [Source::Foreground, Source::Background] {
-                let because = "the debug log has a line for each request";
-                let mark = Mark::Shows { source, requests: Shown::All, attempts: Shown::All, because };
-                self.mark(&run, place, at, &mark, sink);
-            }
+            self.show(&run, place, at, Shown::All, sink);
         }
         if let Some(rest) = text.strip_prefix("[engine] turn ") {
             if rest.ends_with(" start") {
                 self.turns += 1;
                 self.open = None;
                 self.failed = false;
-                self.mark(
-                    &run,
-                    place,
-                    at,
-                    &Mark::TurnStarted { turn: Some(format!("#{}", self.turns)) },
-                    sink,
-                );
+                let turn = Some(format!("#{}", self.turns));
+                self.mark(&run, place, at, &Mark::TurnStarted { turn }, sink);
+                self.show(&run, place, at, Shown::All, sink);
             } else if rest.contains(" end ") {
+                if self.turns == 0 {
+                    self.show(&run, place, at, Shown::Some, sink);
+                }
                 self.end_turn(&run, place, at, rest, sink);
             }
         } else if let Some(rest) = text.strip_prefix("[API:timing] dispatching to ") {
@@ -154,6 +164,7 @@ impl DebugLog {
                 self.event(run, place, at, ModelFailed::new().request_id(before), sink);
             }
             self.requests += 1;
+            self.of_open = 0;
             let id = format!("#{}", self.requests);
             let source = if background { Source::Background } else { Source::Foreground };
             let request = ModelRequest::new().request_id(id.clone()).source(source).purpose(query);
@@ -161,6 +172,7 @@ impl DebugLog {
             id
         };
         self.attempts += 1;
+        self.of_open += 1;
         let mut attempt =
             ModelAttempt::new().request_id(id.clone()).attempt_id(format!("#{}", self.attempts));
         attempt.candidate = Some(candidate);
@@ -190,7 +202,15 @@ impl DebugLog {
         let mut retry = ModelRetry::new().request_id(open).layer(Layer::Agent);
         let message = if let Some(rest) = text.strip_prefix("API error (attempt ") {
             let (numbers, message) = rest.split_once("): ").unwrap_or((rest, ""));
-            let (_, most) = numbers.split_once('/').unwrap_or((numbers, ""));
+            let (number, most) = numbers.split_once('/').unwrap_or((numbers, ""));
+            // The number is that of the loop; repeats that it does not know of only make it smaller.
+            if number.parse().is_ok_and(|number: u64| number > self.of_open) {
+                self.show(run, place, at, Shown::Some, sink);
+                let (request_id, basis) = (open.to_owned(), "the log counts attempts that are not in it");
+                let basis = basis.to_owned();
+                let more = Mark::Sends { request_id, attempt_id: None, min: 0, max: None, basis };
+                self.mark(run, place, at, &more, sink);
+            }
             retry.max_attempts = most.parse().ok();
             // `503 503 {json}`: the status stands twice; `undefined` where there was no answer.
             let (status, message) = message.split_once(' ').unwrap_or((message, ""));
@@ -233,5 +253,45 @@ impl DebugLog {
         self.failed = false;
         let turn = Some(format!("#{}", self.turns.max(1)));
         self.mark(run, place, at, &Mark::TurnEnded { turn, outcome, reason: None, message: None }, sink);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use retryscope_record::{Collected, Statement};
+
+    use super::*;
+
+    /// Returns how much of the requests is shown, each time that is said.
+    fn shown(lines: &[&str]) -> Vec<Shown> {
+        let mut sink = Collected::default();
+        let mut log = DebugLog::new(Some("s".to_owned()));
+        for (n, text) in lines.iter().enumerate() {
+            let line = format!("2026-01-02T03:04:0{n}.000Z [DEBUG] {text}");
+            log.line(Place::Line(n as u64 + 1), line.as_bytes(), &mut sink);
+        }
+        let shown = |(_, item): (_, Statement)| match item {
+            Statement::Mark { mark: Mark::Shows { source: Source::Foreground, requests, .. }, .. } => {
+                Some(requests)
+            }
+            _ => None,
+        };
+        sink.items.into_iter().filter_map(shown).collect()
+    }
+
+    const SENT: &str = "[API REQUEST] /v1/messages source=sdk";
+
+    #[test]
+    fn a_log_without_its_beginning_does_not_show_all_requests() {
+        let (first, second) = ("API error (attempt 1/11): 500 500 x", "API error (attempt 2/11): 500 500 x");
+        let (start, end) = ("[engine] turn 1 start", "[engine] turn 1 end (turns=1 stop=end_turn)");
+        assert_eq!(shown(&[SENT, second]), [Shown::All, Shown::Some]);
+        assert_eq!(shown(&[SENT, end]), [Shown::All, Shown::Some]);
+        // What follows is whole again.
+        assert_eq!(shown(&[SENT, end, start, SENT, end]), [Shown::All, Shown::Some, Shown::All]);
+        // Near miss: repeats that the loop does not count.
+        let silent = "Error streaming, falling back";
+        assert_eq!(shown(&[start, SENT, first, SENT, second, SENT, end]), [Shown::All; 2]);
+        assert_eq!(shown(&[start, SENT, silent, SENT, first, SENT, end]), [Shown::All; 2]);
     }
 }

@@ -6,7 +6,7 @@
 use retryscope_events::{
     AttemptOutcome, Candidate, Event, ModelAttempt, ModelFailed, ModelRequest, ModelResponse, Source, Usage,
 };
-use retryscope_record::{Facts, Item, Mark, Place, RunKey, Shown, Sink, Statement};
+use retryscope_record::{Facts, Item, Mark, Place, RunKey, Shown, Sink, Statement, TurnOutcome};
 
 use super::AGENT;
 use crate::otlp::{Attributes, Consumer, LogRecord, Span};
@@ -37,6 +37,11 @@ fn record(place: Place, record: &LogRecord<'_>, sink: &mut dyn Sink) {
     match attributes.get("event.name") {
         Some("user_prompt") => {
             mark(facts(record.resource, attributes));
+            mark(Mark::EndsUntold);
+            let because = "log records of Claude Code name an attempt only where a request failed for good";
+            for source in [Source::Foreground, Source::Background] {
+                mark(Mark::Shows { source, requests: Shown::None, attempts: Shown::None, because });
+            }
             mark(Mark::TurnStarted { turn: attributes.string("prompt.id") });
             if let Some(uuid) = attributes.string("message.uuid") {
                 mark(Mark::Anchor(uuid));
@@ -47,8 +52,22 @@ fn record(place: Place, record: &LogRecord<'_>, sink: &mut dyn Sink) {
                 mark(Mark::Anchor(id));
             }
         }
+        // The prompt has no answer without this one: nobody asks again for it.
+        Some(reason @ "api_retries_exhausted") if attributes.get("query_source").is_some_and(is_main) => {
+            mark(Mark::TurnEnded {
+                turn: attributes.string("prompt.id"),
+                outcome: TurnOutcome::Failed,
+                reason: Some(reason.to_owned()),
+                message: attributes.string("error"),
+            });
+        }
         _ => {}
     }
+}
+
+/// Returns whether a request is of the conversation itself: in print mode, or interactive.
+fn is_main(query: &str) -> bool {
+    query == "sdk" || query.starts_with("repl_main_thread")
 }
 
 /// Takes one span.
@@ -66,6 +85,7 @@ fn span(place: Place, span: &Span<'_>, sink: &mut dyn Sink) {
     let mut say = |statement: Statement| sink.item(place, statement.item());
     let mark = |mark: Mark| Statement::Mark { run: run.clone(), at: span.started_at, mark };
     say(mark(facts(span.resource, attributes)));
+    say(mark(Mark::EndsUntold));
     let because = "spans have an event for each request, but the span of a model that was given up for another is missing";
     for source in [Source::Foreground, Source::Background] {
         say(mark(Mark::Shows { source, requests: Shown::Some, attempts: Shown::Some, because }));
@@ -125,4 +145,40 @@ fn facts(resource: &Attributes, attributes: &Attributes) -> Mark {
 
 fn provider(name: String) -> String {
     if name == "firstParty" { "anthropic".to_owned() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use retryscope_record::Collected;
+
+    use super::*;
+
+    /// Returns the turns that end.
+    fn ended(event: &str, query: &str) -> Vec<Option<String>> {
+        let pairs = [("session.id", "s"), ("prompt.id", "p"), ("event.name", event), ("query_source", query)];
+        let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let resource = Attributes::default();
+        let attributes = Attributes::from_pairs(pairs);
+        let said = LogRecord { resource: &resource, attributes, at: None, body: None, severity: None };
+        let mut sink = Collected::default();
+        record(Place::Whole, &said, &mut sink);
+        let turn = |(_, item): (_, Statement)| match item {
+            Statement::Mark { mark: Mark::TurnEnded { turn, outcome: TurnOutcome::Failed, .. }, .. } => {
+                Some(turn)
+            }
+            _ => None,
+        };
+        sink.items.into_iter().filter_map(turn).collect()
+    }
+
+    #[test]
+    fn only_the_conversation_ends_with_its_last_attempt() {
+        let turn = Some("p".to_owned());
+        for query in ["sdk", "repl_main_thread"] {
+            assert_eq!(ended("api_retries_exhausted", query), std::slice::from_ref(&turn));
+        }
+        assert!(ended("api_retries_exhausted", "agent:builtin:x").is_empty());
+        assert!(ended("api_retries_exhausted", "compact").is_empty());
+        assert!(ended("api_error", "sdk").is_empty());
+    }
 }

@@ -4,6 +4,8 @@
 //! below a subagent's `subagent_retry` are not in it. Its `result` text is model output and never copied, unless it is an
 //! error.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
 use retryscope_events::{
     Body, Candidate, Event, Layer, ModelFailed, ModelRequest, ModelResponse, ModelRetry, Source,
@@ -17,14 +19,25 @@ use crate::json::Object;
 
 #[derive(Default)]
 pub(super) struct Stdout {
+    /// The session of the line before.
     session: Option<String>,
-    model: Option<String>,
-    turns: u64,
-    turn: Option<String>,
-    main: Asked,
+    /// Sessions by id: several may write in turn, or go on later.
+    sessions: HashMap<String, Session>,
     held: Option<Held>,
+}
+
+/// State of one session.
+#[derive(Default)]
+struct Session {
+    main: Asked,
     /// Subagents by id.
     children: Vec<(String, Asked)>,
+    /// A turn has begun and has no result yet.
+    is_in_turn: bool,
+    /// The turn began with the line of a process, and not with its result.
+    is_announced: bool,
+    /// Requests before this turn.
+    asked_before: u64,
 }
 
 /// State of one conversation.
@@ -41,7 +54,6 @@ struct Held {
     place: Place,
     run: RunKey,
     at: Option<DateTime<Utc>>,
-    turn: Option<String>,
     failed: ModelFailed,
 }
 
@@ -62,11 +74,15 @@ impl LineDecoder for Stdout {
         if is_of_answers || self.session.as_ref() != Some(&session) {
             self.release(None, None, sink);
         }
-        let mut say =
-            Say { place, run: RunKey::new(AGENT, &*session), at: record.time("timestamp"), turn: None, sink };
-        if self.session.as_ref() != Some(&session) {
-            self.enter(session, &mut say);
+        let mut say = Say { place, run: RunKey::new(AGENT, &*session), at: record.time("timestamp"), sink };
+        if !self.sessions.contains_key(&session) {
+            self.sessions.insert(session.clone(), Session::default());
+            say.shows(
+                Shown::All,
+                "standard output shows retries after HTTP and connection errors, but no silent repeats",
+            );
         }
+        self.session = Some(session);
         match (kind.as_deref(), subtype.as_deref()) {
             (Some("system"), Some("init")) => self.init(&record, &mut say),
             (Some("system"), Some("api_retry")) => self.retry(&record, &record, None, &mut say),
@@ -98,7 +114,6 @@ struct Say<'a> {
     place: Place,
     run: RunKey,
     at: Option<DateTime<Utc>>,
-    turn: Option<String>,
     sink: &'a mut dyn Sink,
 }
 
@@ -114,7 +129,6 @@ impl Say<'_> {
     fn failure(&mut self, body: impl Into<Body>, raw: Option<&RawFailure>) {
         let mut event = Event::new(&*self.run.id, DateTime::UNIX_EPOCH, body).agent(AGENT);
         event.ts = self.at;
-        event.turn.clone_from(&self.turn);
         self.sink.item(self.place, Item::Event(&event, raw));
     }
 
@@ -130,37 +144,30 @@ impl Say<'_> {
 }
 
 impl Stdout {
-    fn enter(&mut self, session: String, say: &mut Say<'_>) {
-        self.session = Some(session);
-        self.main = Asked::default();
-        self.children.clear();
-        self.turns = 0;
-        say.shows(
-            Shown::All,
-            "standard output shows retries after HTTP and connection errors, but no silent repeats",
-        );
-        self.begin_turn(say);
-    }
-
     /// Says the error that was held back, with the text and the reason that the result gives.
     fn release(&mut self, message: Option<String>, reason: Option<String>, sink: &mut dyn Sink) {
-        let Some(Held { place, run, at, turn, mut failed }) = self.held.take() else { return };
+        let Some(Held { place, run, at, mut failed }) = self.held.take() else { return };
         failed.message = message.or(failed.message);
         let raw = reason.map(|body| RawFailure { headers: Vec::new(), body: Some(body) });
-        Say { place, run, at, turn, sink }.failure(failed, raw.as_ref());
+        Say { place, run, at, sink }.failure(failed, raw.as_ref());
     }
 
-    fn begin_turn(&mut self, say: &mut Say<'_>) {
-        self.turns += 1;
-        self.turn = Some(format!("#{}", self.turns));
-        say.mark(&Mark::TurnStarted { turn: self.turn.clone() });
+    /// Returns the session of the line.
+    fn now(&mut self) -> &mut Session {
+        self.sessions.entry(self.session.clone().unwrap_or_default()).or_default()
     }
 
     fn init(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
-        self.model = record.string("model");
+        let session = self.now();
+        // A process goes on with the session after another one that did not come to its end.
+        if session.is_announced {
+            session.end_turn();
+        }
+        session.ensure_turn(say);
+        session.is_announced = true;
         let facts = Facts {
             agent_version: record.string("claude_code_version"),
-            model: self.model.clone(),
+            model: record.string("model"),
             directory: record.string("cwd"),
             ..Facts::default()
         };
@@ -174,20 +181,21 @@ impl Stdout {
         call: Option<String>,
         say: &mut Say<'_>,
     ) -> &'s mut Asked {
+        let id = self.session.clone().unwrap_or_default();
+        let session = self.now();
         let Some(agent) = agent else {
-            say.turn.clone_from(&self.turn);
-            return &mut self.main;
+            session.ensure_turn(say);
+            return &mut session.main;
         };
-        let session = self.session.clone().unwrap_or_default();
-        say.run = subagent_key(&session, &agent);
-        let index = self.children.iter().position(|(id, _)| *id == agent).unwrap_or_else(|| {
-            self.children.push((agent, Asked::default()));
-            self.children.len() - 1
+        say.run = subagent_key(&id, &agent);
+        let index = session.children.iter().position(|(id, _)| *id == agent).unwrap_or_else(|| {
+            session.children.push((agent, Asked::default()));
+            session.children.len() - 1
         });
-        let child = &mut self.children[index].1;
+        let child = &mut session.children[index].1;
         if !child.introduced {
             child.introduced = true;
-            let facts = Facts { parent_run_id: Some(session), parent_call_id: call, ..Facts::default() };
+            let facts = Facts { parent_run_id: Some(id), parent_call_id: call, ..Facts::default() };
             say.mark(&Mark::Facts(facts));
             say.shows(Shown::None, "standard output shows only a subagent's retries");
         }
@@ -234,8 +242,7 @@ impl Stdout {
                 record.status("api_error_status").or_else(|| record.status("apiErrorStatus")).or(from_text);
             failed.upstream_request_id = record.string("request_id").or_else(|| record.string("requestId"));
             if is_main {
-                let (run, turn) = (say.run.clone(), say.turn.clone());
-                self.held = Some(Held { place: say.place, run, at: say.at, turn, failed });
+                self.held = Some(Held { place: say.place, run: say.run.clone(), at: say.at, failed });
             } else {
                 say.event(failed);
             }
@@ -255,12 +262,14 @@ impl Stdout {
     }
 
     fn result(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
-        say.turn.clone_from(&self.turn);
-        if self.main.requests == 0 {
+        let session = self.now();
+        session.ensure_turn(say);
+        if session.main.requests == 0
+            || !session.is_announced && session.main.requests == session.asked_before
+        {
             // `--output-format json` has no other line; it does not show how many steps the answer took.
             say.shows(Shown::Some, "this output format shows only the result");
-            self.main.ensure(say);
-            self.main.open = false;
+            session.main.ensure(say);
         }
         let is_error = record.bool("is_error") == Some(true);
         let subtype = record.string("subtype");
@@ -280,10 +289,24 @@ impl Stdout {
         if let Some(provider) = provider_of_result(record) {
             say.mark(&Mark::Facts(Facts { provider: Some(provider), ..Facts::default() }));
         }
-        say.mark(&Mark::TurnEnded { turn: self.turn.clone(), outcome, reason, message });
-        let next = self.turns + 1;
-        self.turn = Some(format!("#{next}"));
-        self.turns = next;
+        say.mark(&Mark::TurnEnded { turn: None, outcome, reason, message });
+        self.now().end_turn();
+    }
+}
+
+impl Session {
+    fn ensure_turn(&mut self, say: &mut Say<'_>) {
+        if !self.is_in_turn {
+            self.is_in_turn = true;
+            say.mark(&Mark::TurnStarted { turn: None });
+        }
+    }
+
+    fn end_turn(&mut self) {
+        self.main.open = false;
+        self.asked_before = self.main.requests;
+        self.is_in_turn = false;
+        self.is_announced = false;
     }
 }
 
@@ -354,5 +377,43 @@ mod tests {
         let later = RESULT.replace(r#""session_id":"s""#, r#""session_id":"t""#);
         assert_eq!(failures(&[ERROR, &later]), [(text("It failed"), None)]);
         assert!(failures(&[RESULT]).is_empty());
+    }
+
+    const BEGIN: &str = r#"{"type":"system","subtype":"init","session_id":"s"}"#;
+    const RETRY: &str = r#"{"type":"system","subtype":"api_retry","session_id":"s","attempt":1}"#;
+
+    /// Returns the turns of session `s` that begin, and its requests.
+    fn told(lines: &[&str]) -> Vec<String> {
+        let mut sink = Collected::default();
+        let mut stdout = Stdout::default();
+        for (n, line) in lines.iter().enumerate() {
+            stdout.line(Place::Line(n as u64 + 1), line.as_bytes(), &mut sink);
+        }
+        let name = |(_, item): (_, Statement)| match item {
+            Statement::Event(event, _) if &*event.run_id == "s" => match event.body {
+                Body::ModelRequest(body) => body.request_id,
+                _ => None,
+            },
+            Statement::Mark { run, mark: Mark::TurnStarted { turn }, .. } if &*run.id == "s" => {
+                Some(turn.unwrap_or_else(|| "turn".to_owned()))
+            }
+            _ => None,
+        };
+        sink.items.into_iter().filter_map(name).collect()
+    }
+
+    #[test]
+    fn a_session_that_goes_on_later_has_further_turns_and_requests() {
+        let other = |line: &str| line.replace(r#""session_id":"s""#, r#""session_id":"t""#);
+        let (begin, retry, result) = (other(BEGIN), other(RETRY), other(RESULT));
+        let twice = ["turn", "#1", "turn", "#2"];
+        assert_eq!(told(&[BEGIN, RETRY, RESULT, BEGIN, RETRY, RESULT]), twice);
+        assert_eq!(told(&[BEGIN, RETRY, RESULT, &begin, &retry, &result, BEGIN, RETRY, RESULT]), twice);
+        // A process that died has no result.
+        assert_eq!(told(&[BEGIN, RETRY, BEGIN, RETRY]), twice);
+        // One object a process.
+        assert_eq!(told(&[RESULT, RESULT]), twice);
+        // Near miss: two sessions that write into one file in turn.
+        assert_eq!(told(&[BEGIN, &begin, RETRY, &retry, RETRY, &result, RESULT]), ["turn", "#1"]);
     }
 }

@@ -29,9 +29,14 @@ pub(super) struct Transcript {
     version: Option<String>,
     turn: Option<String>,
     prompts: u64,
+    /// A line in the person's name that asks the model only if a request follows.
+    maybe_prompt: Option<Prompt>,
+    /// Prompts of this version carry an id.
+    has_prompt_ids: bool,
     /// `api-request` id to its chain; only in the newer generation.
     chains: HashMap<String, Chain>,
     chain_order: VecDeque<String>,
+    /// The version that writes now has such lines, as far as it has come.
     has_request_lines: bool,
     shown: Option<Shown>,
     /// The logical request that is open, or was last.
@@ -46,6 +51,7 @@ pub(super) struct Transcript {
 
 struct Chain {
     root: String,
+    turn: Option<String>,
     messages: u64,
     max_tokens: Option<u64>,
     shape: Option<String>,
@@ -54,10 +60,20 @@ struct Chain {
 
 struct OpenRequest {
     id: String,
-    answered: bool,
+    /// The turn in which it was asked.
+    turn: Option<String>,
+    /// Nothing more follows: it was answered or failed, or its turn is over.
+    is_over: bool,
     model: Option<String>,
     /// The program's number of the last error that was told of it, since its last attempt was.
     error: Option<u64>,
+}
+
+/// A prompt whose turn has not begun yet.
+struct Prompt {
+    turn: String,
+    uuid: Option<String>,
+    at: Option<DateTime<Utc>>,
 }
 
 /// Line types that bear on requests; the others are most of a file.
@@ -92,6 +108,8 @@ fn is_tool_result(record: &Object<'_>) -> bool {
     record.raw("toolUseResult").is_some()
 }
 
+const NO_RETRIES: &str = "this version's transcript does not show retries";
+
 /// How a person's interruption begins.
 const INTERRUPT: &str = "[Request interrupted by user";
 
@@ -105,6 +123,18 @@ fn may_interrupt(message: &str) -> bool {
 fn is_interrupt(content: &str) -> bool {
     content.strip_prefix('"').is_some_and(|text| text.starts_with(INTERRUPT))
         || may_interrupt(content) && content.contains(&format!("\"text\":\"{INTERRUPT}"))
+}
+
+/// Beginnings of lines that the program writes in the person's name: commands, what they gave, and what ended beside the
+/// conversation. Some commands ask the model, most do not.
+const BESIDE: &[&str] = &["command-", "local-command-", "bash-", "task-notification>", "user-memory-input>"];
+
+/// Returns whether the content of a message is such a line, and not what a person wrote.
+fn is_beside(content: &str) -> bool {
+    let content = content.trim_start_matches('[').trim_start();
+    let text = content.strip_prefix('"').or_else(|| Some(content.split_once("\"text\":\"")?.1));
+    let name = text.and_then(|text| text.strip_prefix('<'));
+    name.is_some_and(|name| BESIDE.iter().any(|known| name.starts_with(known)))
 }
 
 impl LineDecoder for Transcript {
@@ -198,6 +228,7 @@ impl Transcript {
             None => RunKey::new(AGENT, session),
         };
         let version = version.map(Cow::into_owned);
+        let is_other_version = version.is_some() && self.version.is_some() && version != self.version;
         self.version = version.or(self.version.take());
         let facts = Facts {
             agent_version: self.version.clone(),
@@ -210,8 +241,9 @@ impl Transcript {
             self.shown = None;
             self.request = None;
             self.turn = None;
+            self.maybe_prompt = None;
             let mut say = Say { place, run: key.clone(), at: None, sink };
-            self.show(Shown::None, "this version's transcript does not show retries", &mut say);
+            self.show(Shown::None, NO_RETRIES, &mut say);
             let mark = Mark::Shows {
                 source: Source::Background,
                 requests: Shown::None,
@@ -219,6 +251,12 @@ impl Transcript {
                 because: "the transcript has no record of compaction and other side calls",
             };
             say.mark(&mark);
+        } else if is_other_version {
+            // Another process goes on with the session; what one version writes tells nothing of the next.
+            self.has_request_lines = false;
+            self.has_prompt_ids = false;
+            let mut say = Say { place, run: key.clone(), at: None, sink };
+            self.show(Shown::None, NO_RETRIES, &mut say);
         }
         sink.item(place, Item::Mark { run: &key, at: None, mark: &Mark::Facts(facts) });
     }
@@ -233,6 +271,7 @@ impl Transcript {
     fn user(&mut self, record: &Object<'_>, message: &Object<'_>, say: &mut Say<'_>) {
         let content = message.raw("content").unwrap_or("");
         if is_interrupt(content) {
+            self.close_request();
             let turn = self.turn.clone();
             let outcome = TurnOutcome::Cancelled;
             say.mark(&Mark::TurnEnded {
@@ -252,14 +291,37 @@ impl Transcript {
             return;
         }
         self.prompts += 1;
+        let (prompt_id, uuid) = (record.string("promptId"), record.string("uuid"));
+        let has_id = prompt_id.is_some();
         // Without a prompt id the prompt's own line names the turn.
-        self.turn = record
-            .string("promptId")
-            .or_else(|| record.string("uuid"))
-            .or_else(|| Some(format!("#{}", self.prompts)));
-        say.mark(&Mark::TurnStarted { turn: self.turn.clone() });
-        if let Some(uuid) = record.string("uuid") {
+        let turn = prompt_id.or_else(|| uuid.clone()).unwrap_or_else(|| format!("#{}", self.prompts));
+        self.maybe_prompt = Some(Prompt { turn, uuid, at: say.at });
+        if !is_beside(content) && (has_id || !self.has_prompt_ids) {
+            self.begin_turn(say);
+        }
+        self.has_prompt_ids |= has_id;
+    }
+
+    /// Begins the turn of a prompt that was written down.
+    fn begin_turn(&mut self, say: &mut Say<'_>) {
+        let Some(Prompt { turn, uuid, at }) = self.maybe_prompt.take() else { return };
+        let turn = Some(turn);
+        if self.turn != turn {
+            self.close_request();
+        }
+        self.turn.clone_from(&turn);
+        let now = std::mem::replace(&mut say.at, at);
+        say.mark(&Mark::TurnStarted { turn });
+        if let Some(uuid) = uuid {
             say.mark(&Mark::Anchor(uuid));
+        }
+        say.at = now;
+    }
+
+    /// Whatever is asked next is another request than the one that is open.
+    fn close_request(&mut self) {
+        if let Some(request) = &mut self.request {
+            request.is_over = true;
         }
     }
 
@@ -276,7 +338,7 @@ impl Transcript {
         let names_base = record.raw("base").is_some();
         if !self.has_request_lines {
             self.has_request_lines = true;
-            if !names_base && self.request.take().is_some_and(|r| !r.answered) {
+            if !names_base && self.request.take().is_some_and(|r| !r.is_over) {
                 // The first request of a process: what was said before is history copied from another session.
                 say.mark(&Mark::Copied);
             }
@@ -285,17 +347,21 @@ impl Transcript {
         let params = record.object("params").unwrap_or_default();
         let messages = record.u64("keep").unwrap_or(0) + record.length("tail").unwrap_or(0);
         let base = record.str("base").and_then(|base| self.chains.get(&*base));
-        let repeats = base.filter(|base| base.messages == messages);
+        // Another prompt is another request, even where what was cancelled left the conversation as it was before.
+        let repeats = base.filter(|base| base.messages == messages && base.turn == self.turn);
         // A base whose line could not be read: a request that was not answered is being repeated, an answered one never is.
         let open = self
             .request
             .as_ref()
-            .filter(|r| names_base && base.is_none() && !r.answered)
+            .filter(|r| names_base && base.is_none() && !r.is_over)
             .map(|r| r.id.clone());
         let root =
             repeats.map(|base| base.root.clone()).or_else(|| open.clone()).unwrap_or_else(|| id.clone());
-        let chain = Chain {
+        let is_new = repeats.is_none() && open.is_none();
+        let layer = repeats.map(|_| Layer::Agent);
+        let mut chain = Chain {
             root: root.clone(),
+            turn: None,
             messages,
             max_tokens: params.u64("max_tokens"),
             shape: record.string("shapeHash"),
@@ -309,9 +375,10 @@ impl Transcript {
             ..Candidate::default()
         };
         let query = record.string("querySource").unwrap_or_default();
-        if repeats.is_none() && open.is_none() {
+        if is_new {
+            self.begin_turn(say);
             // The program asks something else although nothing answered: the request before was given up.
-            if let Some(before) = self.request.take().filter(|r| !r.answered) {
+            if let Some(before) = self.request.take().filter(|r| !r.is_over) {
                 say.event(self.turn.as_ref(), None, ModelFailed::new().request_id(before.id), None);
             }
             let source = if query == "compact" { Source::Background } else { Source::Foreground };
@@ -328,9 +395,11 @@ impl Transcript {
         let mut attempt =
             ModelAttempt::new().request_id(root.clone()).attempt_id(id.clone()).candidate(candidate);
         attempt.started_at = say.at;
-        attempt.layer = repeats.map(|_| Layer::Agent);
+        attempt.layer = layer;
         say.event(self.turn.as_ref(), None, attempt, None);
-        self.request = Some(OpenRequest { id: root, answered: false, model, error: None });
+        chain.turn.clone_from(&self.turn);
+        self.request =
+            Some(OpenRequest { id: root, turn: self.turn.clone(), is_over: false, model, error: None });
         self.chain_order.push_back(id.clone());
         self.chains.insert(id, chain);
         if self.chain_order.len() > CHAIN_LIMIT
@@ -363,8 +432,8 @@ impl Transcript {
         }
         if !self.has_request_lines {
             self.show(Shown::Some, "this version's transcript shows retries after an HTTP or connection error, but no silent repeats", say);
-            self.ensure_request(None, say);
         }
+        self.ensure_request(None, say);
         self.attempt_of_error(record.u64("retryAttempt"), say);
         let error = record.object("error").unwrap_or_default();
         let mut retry = ModelRetry::new().layer(Layer::Agent);
@@ -395,7 +464,8 @@ impl Transcript {
                 .collect()
         });
         let raw = headers.map(|headers| RawFailure { headers, body: None });
-        say.event(self.turn.as_ref(), record.string("uuid"), retry, raw.as_ref());
+        let turn = self.request.as_ref().map_or(&self.turn, |r| &r.turn);
+        say.event(turn.as_ref(), record.string("uuid"), retry, raw.as_ref());
     }
 
     /// Each request has one error at most: a further one, after a line that could not be read, is of a request in that line.
@@ -410,7 +480,7 @@ impl Transcript {
                 ModelAttempt::new().request_id(request.id.clone()).attempt_id(id).layer(Layer::Agent);
             // When it was sent is not known.
             let at = say.at.take();
-            say.event(self.turn.as_ref(), None, attempt, None);
+            say.event(request.turn.as_ref(), None, attempt, None);
             say.at = at;
         }
         request.error = number.or(request.error);
@@ -426,16 +496,26 @@ impl Transcript {
             self.request = None;
             return;
         }
+        let is_error = record.bool("isApiErrorMessage") == Some(true);
+        let is_answer = !is_error && !message.is("model", "<synthetic>");
+        if is_error || is_answer && !self.has_request_lines && !self.is_told(message) {
+            self.begin_turn(say);
+        }
         for id in
             [record.string("uuid"), message.string("id"), record.string("requestId")].into_iter().flatten()
         {
             say.mark(&Mark::Anchor(id));
         }
-        if record.bool("isApiErrorMessage") == Some(true) {
+        if is_error {
             self.final_error(record, message, say);
-        } else if !message.is("model", "<synthetic>") {
+        } else if is_answer {
             self.answer(record, message, say);
         }
+    }
+
+    /// Returns whether a line goes on with the message of the line before.
+    fn is_told(&self, message: &Object<'_>) -> bool {
+        self.last_message_id.is_some() && message.string("id") == self.last_message_id
     }
 
     fn final_error(&mut self, record: &Object<'_>, message: &Object<'_>, say: &mut Say<'_>) {
@@ -449,9 +529,7 @@ impl Transcript {
         let local = text
             .as_deref()
             .is_some_and(|t| t.starts_with("Not logged in") || t.starts_with("Please run /login"));
-        if self.has_request_lines && self.request.as_ref().is_none_or(|r| r.answered)
-            || local && !self.has_request_lines
-        {
+        if self.has_request_lines && self.is_all_told() || local && !self.has_request_lines {
             let outcome = TurnOutcome::Failed;
             say.mark(&Mark::TurnEnded { turn, outcome, reason, message: text });
             return;
@@ -470,28 +548,27 @@ impl Transcript {
         let raw = details.map(|body| RawFailure { headers: Vec::new(), body: Some(body) });
         say.event(turn.as_ref(), record.string("uuid"), failed, raw.as_ref());
         if let Some(request) = &mut self.request {
-            request.answered = true;
+            request.is_over = true;
         }
         say.mark(&Mark::TurnEnded { turn, outcome: TurnOutcome::Failed, reason, message: text });
     }
 
     fn answer(&mut self, record: &Object<'_>, message: &Object<'_>, say: &mut Say<'_>) {
         let message_id = message.string("id");
-        let same = message_id.is_some() && message_id == self.last_message_id;
+        let same = self.is_told(message);
         let model = message.string("model");
-        if let Some(reference) =
-            record.str("requestRef").and_then(|r| self.chains.get(&*r)).map(|c| c.root.clone())
-        {
-            if self.request.as_ref().is_none_or(|r| r.id != reference) {
-                let model = model.clone();
-                self.request = Some(OpenRequest { id: reference, answered: false, model, error: None });
+        if let Some(chain) = record.str("requestRef").and_then(|r| self.chains.get(&*r)) {
+            if self.request.as_ref().is_none_or(|r| r.id != chain.root) {
+                let (id, turn, model) = (chain.root.clone(), chain.turn.clone(), model.clone());
+                self.request = Some(OpenRequest { id, turn, is_over: false, model, error: None });
             }
         } else if !self.has_request_lines && !same {
             self.ensure_request(model.as_deref(), say);
         }
         self.last_message_id = message_id;
         let Some(request) = &mut self.request else { return };
-        request.answered = true;
+        request.is_over = true;
+        let turn = request.turn.clone();
         let candidate = Candidate {
             provider: model.as_deref().and_then(provider_of_model).map(str::to_owned),
             model,
@@ -502,7 +579,7 @@ impl Transcript {
         response.usage = message.object("usage").map(|usage| usage_of(&usage));
         response.requested_model = record.string("requestedModel");
         let stop = response.stop_reason.clone();
-        say.event(self.turn.as_ref(), None, response, None);
+        say.event(turn.as_ref(), None, response, None);
         let calls_tool = message.raw("content").is_some_and(|content| content.contains("\"tool_use\""));
         let ended = match stop.as_deref() {
             Some(
@@ -513,26 +590,29 @@ impl Transcript {
             None => !calls_tool && message.raw("content").is_some_and(|content| content.contains("\"text\"")),
         };
         if ended {
-            let turn = self.turn.clone();
             say.mark(&Mark::TurnEnded { turn, outcome: TurnOutcome::Succeeded, reason: stop, message: None });
         }
     }
 
-    /// Without request lines, a request begins with whatever first speaks of it.
+    /// Returns whether nothing can be said of a request that has not been: none is open, and no line was lost.
+    fn is_all_told(&self) -> bool {
+        self.request.as_ref().is_none_or(|r| r.is_over && !self.unread)
+    }
+
+    /// Without a line of its own, a request begins with whatever first speaks of it.
     fn ensure_request(&mut self, model: Option<&str>, say: &mut Say<'_>) {
-        if self.has_request_lines || self.request.as_ref().is_some_and(|r| !r.answered) {
+        let is_open = self.request.as_ref().is_some_and(|r| !r.is_over);
+        if is_open || self.has_request_lines && self.is_all_told() {
             return;
         }
+        self.unread = false;
+        self.begin_turn(say);
         self.requests += 1;
         let id = format!("#{}", self.requests);
-        say.event(
-            self.turn.as_ref(),
-            None,
-            ModelRequest::new().request_id(id.clone()).source(Source::Foreground),
-            None,
-        );
-        self.request =
-            Some(OpenRequest { id, answered: false, model: model.map(str::to_owned), error: None });
+        let request = ModelRequest::new().request_id(id.clone()).source(Source::Foreground);
+        say.event(self.turn.as_ref(), None, request, None);
+        let (turn, model) = (self.turn.clone(), model.map(str::to_owned));
+        self.request = Some(OpenRequest { id, turn, is_over: false, model, error: None });
     }
 }
 

@@ -292,6 +292,9 @@ impl Thread {
         if self.shown.is_some_and(|known| known >= shown) {
             return;
         }
+        if self.shown.is_none() {
+            say.mark(&Mark::EndsUntold);
+        }
         self.shown = Some(shown);
         let because = match shown {
             Shown::All => "each HTTP request of codex has a record here",

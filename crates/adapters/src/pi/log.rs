@@ -89,6 +89,7 @@ impl Log {
         for source in [Source::Foreground, Source::Background] {
             say.mark(&Mark::Shows { source, requests: Shown::None, attempts: Shown::Some, because });
         }
+        say.mark(&Mark::EndsUntold);
         for (place, failed) in self.kept.drain(..) {
             say.place = place;
             say.at = failed.at;

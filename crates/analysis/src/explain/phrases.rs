@@ -69,7 +69,11 @@ pub(super) fn answers(attempts: &[&Attempt], requests: &str) -> String {
         .iter()
         .map(|f| f.status.map_or_else(|| spaced(f.reason.as_str()), |status| status.to_string()))
         .collect();
-    let told = if words.len() <= TOLD_ONE_BY_ONE { words } else { fold(&words) };
+    let told = match words.as_slice() {
+        [first, rest @ ..] if rest.iter().all(|word| word == first) => vec![first.clone()],
+        _ if words.len() <= TOLD_ONE_BY_ONE => fold_neighbours(&words),
+        _ => fold(&words),
+    };
     format!("answered {} to {requests}", words::list(&told))
 }
 
@@ -82,10 +86,16 @@ pub(super) fn fold(words: &[String]) -> Vec<String> {
             None => counted.push((word, 1)),
         }
     }
-    counted
-        .into_iter()
-        .map(|(word, n)| if n == 1 { word.clone() } else { format!("{word} ({n} times)") })
-        .collect()
+    counted.into_iter().map(|(word, n)| counted_word(word, n)).collect()
+}
+
+/// The same for words in a row: `503 (2 times)`, `500`, `503`.
+fn fold_neighbours(words: &[String]) -> Vec<String> {
+    words.chunk_by(|a, b| a == b).map(|row| counted_word(&row[0], row.len())).collect()
+}
+
+fn counted_word(word: &str, n: usize) -> String {
+    if n == 1 { word.to_owned() } else { format!("{word} ({n} times)") }
 }
 
 pub(super) fn repeated(retries: Bound) -> String {

@@ -25,6 +25,11 @@ pub(super) fn summary(run: &Run, turn: &Turn, children: &[&Run], now: DateTime<U
         RunOutcome::Running => story.stopped("Still running."),
         RunOutcome::Unknown => story.stopped("The log does not say how this ended."),
     };
+    let (here, all) = (turn.counts.retries.bound.min, run.counts.retries.bound.min);
+    if super::is_good(turn) && here == 0 && all > 0 {
+        let retries = words::counted(run.counts.retries.bound, "retry", "retries");
+        text.push_str(&format!(" Other turns of the run had {retries}."));
+    }
     let dead: Vec<&&Run> = children.iter().filter(|child| child.failed_turns() > 0).collect();
     if super::is_good(turn) && !dead.is_empty() {
         let names: Vec<String> = dead.iter().take(3).map(|child| short_id(&child.key.id)).collect();
@@ -74,18 +79,54 @@ impl Story<'_> {
     fn failed_without_attempt(&self) -> String {
         let said = self.turn.error.as_deref().or(self.turn.terminal_reason.as_deref());
         let said = said.map(|text| format!(": {}", first_line(text))).unwrap_or_default();
-        let answered = self.foreground().filter(|r| r.outcome.is_ok()).count();
-        match answered {
-            0 => format!(
-                "{} ended this turn with an error before a model request failed{said}.",
-                words::capital(&self.agent)
+        let agent = words::capital(&self.agent);
+        let (answered, asked) =
+            (self.foreground().filter(|r| r.outcome.is_ok()).count(), self.foreground().count());
+        if answered == 0 {
+            let failed = &self.turn.counts.failed_attempts;
+            return match failed.bound.max {
+                Some(0) => {
+                    format!("{agent} ended this turn with an error before a model request failed{said}.")
+                }
+                _ => format!(
+                    "{agent} ended this turn with an error{said}. Whether a model request failed is not in this log."
+                ),
+            };
+        }
+        let logical = self.turn.counts.logical_requests.bound;
+        let of_them = match (answered, asked) {
+            (1, 1) if logical == Bound::exact(1) => "the one it made was".to_owned(),
+            (1, 1) => "the one recorded was".to_owned(),
+            (answered, asked) if answered == asked => format!("all {answered} were"),
+            (answered, asked) => format!("{answered} of {asked} were"),
+        };
+        match (self.failed_on_the_way(), self.turn.counts.failed_attempts.bound.max) {
+            (Some(failures), _) => format!(
+                "{agent} ended this turn itself{said}. Of its model requests, {of_them} answered, after {failures}."
             ),
-            _ => format!(
-                "{} ended this turn itself{said}. No model request failed: {} answered.",
-                words::capital(&self.agent),
-                if answered == 1 { "the one it made was".to_owned() } else { format!("all {answered} were") },
+            (None, Some(0)) => {
+                format!("{agent} ended this turn itself{said}. No model request failed: {of_them} answered.")
+            }
+            (None, _) => format!(
+                "{agent} ended this turn itself{said}. No failure of a model request is recorded: {of_them} answered."
             ),
         }
+    }
+
+    /// "3 failed attempts: 503 unavailable (2 times) and 429 rate limit"; `None` if none is known.
+    fn failed_on_the_way(&self) -> Option<String> {
+        let failed = self.turn.counts.failed_attempts.bound;
+        if failed.min == 0 {
+            return None;
+        }
+        let known = self.foreground().flat_map(|r| &r.attempts).filter_map(|a| a.failure.as_ref());
+        let known: Vec<String> = known.map(describe).collect();
+        let with = match known.as_slice() {
+            [] => String::new(),
+            all if all.len() as u64 == failed.min => format!(": {}", words::list(&fold(all))),
+            some => format!(", among them {}", words::list(&fold(some))),
+        };
+        Some(format!("{}{with}", words::counted(failed, "failed attempt", "failed attempts")))
     }
 
     /// "anthropic answered 503 (unavailable) to all 4 requests of step 1; rivumi then asked ..."
@@ -336,7 +377,15 @@ impl Story<'_> {
             }
             None if self.turn.requests.is_empty() => text.push_str(". No model request is recorded."),
             None if open.is_some() => text.push_str(". A request was in flight; no failure is recorded."),
-            None => text.push_str(". No request had failed."),
+            None => match self.failed_on_the_way() {
+                Some(failures) => {
+                    text.push_str(&format!(". Each request recorded was answered, after {failures}."));
+                }
+                None if self.turn.counts.failed_attempts.bound.max == Some(0) => {
+                    text.push_str(". No request had failed.");
+                }
+                None => text.push_str(". No failure is recorded."),
+            },
         }
         text
     }

@@ -235,7 +235,13 @@ fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_
         Some(TurnOutcome::Failed) => RunOutcome::Failed,
         Some(TurnOutcome::Cancelled) => RunOutcome::Cancelled,
         Some(TurnOutcome::Unknown) => RunOutcome::Unknown,
-        None if is_last => liveness(parts, quiet_since(ended_at, &requests), as_of),
+        None if is_last => match liveness(parts, quiet_since(ended_at, &requests), as_of) {
+            // Logs that never say how a turn ends stop without an end, however it ended.
+            RunOutcome::Interrupted if group.iter().all(|(part, _)| part.view.ends_untold) => {
+                RunOutcome::Unknown
+            }
+            outcome => outcome,
+        },
         // The log goes on: what it says of the last request is what it says of the turn.
         None => match requests.iter().rfind(|r| r.source == Source::Foreground).map(|r| r.outcome) {
             Some(outcome) if outcome.is_failed() => RunOutcome::Failed,

@@ -51,7 +51,10 @@ pub(crate) struct ViewOfRun {
     pub(crate) tail_may_be_lost: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) fallbacks_hidden: bool,
-    /// Ends of turns are said elsewhere.
+    /// How turns end is not said here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) ends_untold: bool,
+    /// Ends of turns are said elsewhere, after everything that is said here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) ends_elsewhere: bool,
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -327,7 +330,11 @@ impl ViewOfRun {
                     request.sent_by = at.or(request.sent_by);
                 }
             }
-            Mark::EndsElsewhere => self.ends_elsewhere = true,
+            Mark::EndsUntold => self.ends_untold = true,
+            Mark::EndsElsewhere => {
+                self.ends_untold = true;
+                self.ends_elsewhere = true;
+            }
             Mark::TurnComplete => {
                 let index = self.open_or_last_turn();
                 self.turns[index].complete = true;

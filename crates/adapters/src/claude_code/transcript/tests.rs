@@ -103,3 +103,95 @@ fn an_error_after_a_damaged_line_is_of_the_request_in_it() {
     assert!(!kinds(&repeated).contains(&"#lost1".to_owned()));
     assert!(!kinds(&[PROMPT, &first, &one, &two]).contains(&"#lost1".to_owned()));
 }
+
+fn prompt(uuid: &str, members: &str, content: &str) -> String {
+    format!(
+        r#"{{"type":"user","sessionId":"s","uuid":"{uuid}",{members}"message":{{"role":"user","content":{content}}}}}"#
+    )
+}
+
+fn answer(reference: &str) -> String {
+    format!(
+        r#"{{"type":"assistant","sessionId":"s","uuid":"a{reference}","requestRef":"{reference}","message":{{"id":"m{reference}","model":"x","stop_reason":"end_turn","content":[]}}}}"#
+    )
+}
+
+/// Returns kind, turn and request of what is said, and the turns that begin.
+fn told(lines: &[&str]) -> Vec<String> {
+    let mut sink = Collected::default();
+    let mut transcript = Transcript::default();
+    for (n, line) in lines.iter().enumerate() {
+        transcript.line(Place::Line(n as u64 + 1), line.as_bytes(), &mut sink);
+    }
+    let name = |(_, item): (_, Statement)| match item {
+        Statement::Event(event, _) => {
+            let (kind, id) = match &event.body {
+                Body::ModelRequest(body) => ("request", &body.request_id),
+                Body::ModelAttempt(body) => ("attempt", &body.request_id),
+                Body::ModelRetry(body) => ("retry", &body.request_id),
+                Body::ModelResponse(body) => ("response", &body.request_id),
+                Body::ModelFailed(body) => ("failed", &body.request_id),
+                _ => return None,
+            };
+            Some(format!("{kind} {} {}", event.turn.unwrap_or_default(), id.clone().unwrap_or_default()))
+        }
+        Statement::Mark { mark: Mark::TurnStarted { turn }, .. } => {
+            Some(format!("turn {}", turn.unwrap_or_default()))
+        }
+        Statement::Mark { .. } => None,
+    };
+    sink.items.into_iter().filter_map(name).collect()
+}
+
+const INTERRUPTED: &str = r#"[{"type":"text","text":"[Request interrupted by user]"}]"#;
+
+#[test]
+fn a_request_that_was_cancelled_or_died_is_none_of_the_next_prompt() {
+    let (one, two) = (prompt("u1", "", r#""x""#), prompt("u2", "", r#""y""#));
+    let cancel = prompt("c", "", INTERRUPTED);
+    let expected = ["turn u1", "request u1 q", "attempt u1 q", "turn u2", "request u2 r", "attempt u2 r"];
+    // With a base that did not grow, too: what was cancelled may be taken out of the conversation.
+    let (next, fresh) = (request("r", r#""base":"q","#), request("r", ""));
+    for next in [&next, &fresh] {
+        assert_eq!(told(&[&one, &request("q", ""), &cancel, &two, next]), expected);
+        assert_eq!(told(&[&one, &request("q", ""), &two, next]), expected);
+    }
+    // Near miss: in one turn a request that is given up for another one has failed.
+    let larger = request("r", r#""base":"q","#).replace(r#"["x"]"#, r#"["x","y"]"#);
+    assert_eq!(
+        told(&[&one, &request("q", ""), &larger])[2..],
+        ["attempt u1 q", "failed u1 q", "request u1 r", "attempt u1 r"]
+    );
+}
+
+#[test]
+fn an_older_version_that_goes_on_with_a_session_has_no_request_lines() {
+    let of = |line: String, version: &str| line.replacen('{', &format!(r#"{{"version":"{version}","#), 1);
+    let newer = [of(prompt("u1", "", r#""x""#), "2"), of(request("q", ""), "2"), of(answer("q"), "2")];
+    let older = [of(prompt("u2", "", r#""y""#), "1"), of(answer("none"), "1")];
+    let lines: Vec<&str> = newer.iter().chain(&older).map(String::as_str).collect();
+    assert_eq!(told(&lines)[4..], ["turn u2", "request u2 #1", "response u2 #1"]);
+    // Near miss: the same version writes one for each request, so this answer has been told.
+    let same = older.map(|line| line.replace(r#""version":"1""#, r#""version":"2""#));
+    let lines: Vec<&str> = newer.iter().chain(&same).map(String::as_str).collect();
+    assert!(!told(&lines).contains(&"request u2 #1".to_owned()));
+}
+
+#[test]
+fn a_command_is_a_prompt_if_a_request_follows() {
+    let one = prompt("u1", r#""promptId":"p1","#, r#""x""#);
+    let command = prompt("u2", "", r#""<command-name>/one</command-name>""#);
+    let output = prompt("u3", "", r#""<local-command-stdout>Done</local-command-stdout>""#);
+    let bash = prompt("u4", "", r#"[{"type":"text","text":"<bash-input>ls</bash-input>"}]"#);
+    let before = [&*one, &request("q", ""), &answer("q")];
+    let after = |lines: &[&str]| told(&[&before, lines].concat())[4..].to_vec();
+    assert!(after(&[&command, &output, &bash]).is_empty());
+    assert_eq!(after(&[&command, &request("r", "")]), ["turn u2", "request u2 r", "attempt u2 r"]);
+    // What has no id where prompts have one is none either.
+    let unnamed = prompt("u5", "", r#""y""#);
+    assert!(after(&[&unnamed]).is_empty());
+    assert_eq!(after(&[&unnamed, &request("r", "")]), ["turn u5", "request u5 r", "attempt u5 r"]);
+    // Near miss: a person's own words begin a turn at once.
+    let own = prompt("u6", r#""promptId":"p2","#, r#""<b>y</b>""#);
+    assert_eq!(after(&[&command, &output, &own]), ["turn p2"]);
+}
