@@ -157,6 +157,11 @@ pub enum Mark {
         /// The logical request.
         request_id: String,
     },
+    /// The process ended while this request was open, and another one goes on without it: how it ended is not told.
+    LeftOpen {
+        /// The logical request.
+        request_id: String,
+    },
     /// The run moved to another candidate (a key, for example) in a place that no log of attempts shows.
     FallbacksHidden,
     /// This source has no records of how turns end: where another source says that a turn ended, this one has said

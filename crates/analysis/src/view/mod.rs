@@ -25,6 +25,7 @@ pub(crate) use candidate::merge_facts;
 use candidate::take;
 use ids::RequestIds;
 pub(crate) use memo::Memo;
+use request::leave_open;
 pub(crate) use request::{RequestEnd, RequestView};
 
 /// Entries of a ledger that are kept.
@@ -324,6 +325,14 @@ impl ViewOfRun {
                 let found = self.turns.iter_mut().rev().flat_map(|t| t.requests.iter_mut().rev());
                 if let Some(request) = found.into_iter().find(|r| r.id == *request_id) {
                     request.sent_by = at.or(request.sent_by);
+                }
+            }
+            Mark::LeftOpen { request_id } => {
+                let found = self.turns.iter_mut().rev().flat_map(|t| t.requests.iter_mut().rev());
+                if let Some(request) =
+                    found.into_iter().find(|r| r.id == *request_id).filter(|r| r.end.is_none())
+                {
+                    leave_open(request, origin, at);
                 }
             }
             Mark::EndsElsewhere => self.ends_elsewhere = true,
