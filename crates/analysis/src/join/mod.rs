@@ -15,7 +15,7 @@ use retryscope_events::Source;
 use retryscope_record::{Facts, RunKey, Shown, SourceId, TurnOutcome, View};
 
 use crate::cause::cause_of;
-use crate::count::{Count, Counts, Evidence};
+use crate::count::{Counts, Evidence};
 use crate::engine::{AsOf, SourceState};
 use crate::infer::Inference;
 use crate::line::{MAY_GO_ON, quiet_since};
@@ -90,13 +90,11 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
     }
     let sum = |f: fn(&Turn) -> &Counts| turns.iter().map(f).fold(Counts::ZERO, |a, b| a.plus(b));
     let mut counts = sum(|t| &t.counts);
+    let mut background_counts = sum(|t| &t.background_counts);
     if turns.is_empty() {
-        counts.upstream_requests = Count::not_visible(0);
-        counts.logical_requests = Count::not_visible(0);
-        counts.retries = Count::not_visible(0);
-        counts.failed_attempts = Count::not_visible(0);
+        counts = Counts::not_visible();
+        background_counts = Counts::not_visible();
     }
-    let background_counts = sum(|t| &t.background_counts);
     let started_at = parts.iter().filter_map(|p| p.view.first_at).min();
     let ended_at = parts.iter().filter_map(|p| p.view.last_at).max();
     let mut time = turns.iter().map(|t| t.time).fold(Time::default(), Time::plus);
