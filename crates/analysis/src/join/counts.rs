@@ -36,7 +36,20 @@ pub(super) fn counts_of(group: &Joined<'_>, source: Source) -> Counts {
             }
         }
     }
-    total
+    whole(total)
+}
+
+/// One view may show the requests and another one their attempts: each logical request was sent once, and each retry and
+/// fallback is a send of its own.
+fn whole(mut counts: Counts) -> Counts {
+    let parts = [&counts.logical_requests, &counts.retries, &counts.fallbacks];
+    let sends: u64 = parts.iter().map(|count| count.bound.min).sum();
+    let upstream = &mut counts.upstream_requests;
+    if upstream.bound.min < sends {
+        upstream.bound = Bound::range(sends, upstream.bound.max.map(|max| max.max(sends)));
+        upstream.evidence = upstream.evidence.clamp(Evidence::Derived, Evidence::Inferred);
+    }
+    counts
 }
 
 /// How a turn ended, over all its views.
@@ -224,13 +237,7 @@ fn counts_in_view(
     let sum = sum_of(turn, source, settled);
     match requests {
         Shown::All if settled => sum,
-        Shown::None if sum.logical_requests.bound.min == 0 => Counts {
-            logical_requests: Count::not_visible(0),
-            upstream_requests: Count::not_visible(0),
-            retries: Count::not_visible(0),
-            fallbacks: Count::not_visible(0),
-            failed_attempts: Count::not_visible(0),
-        },
+        Shown::None if sum.logical_requests.bound.min == 0 => Counts::not_visible(),
         _ => {
             let lost = !settled && source == Source::Foreground && ending.is_missed_by(turn);
             // A send that is still open in this view is that request, and counts already.

@@ -442,7 +442,10 @@ impl ViewOfRun {
             self.turns.reserve_exact(1);
         }
         let has_gap = std::mem::take(&mut self.gap_pending);
-        self.turns.push(TurnView { has_gap, ..TurnView::default() });
+        // What is missing when it begins is not there because the source shows more later on.
+        let requests = self.foreground.requests;
+        let foreground_requests = (requests < Shown::All).then_some(requests);
+        self.turns.push(TurnView { has_gap, foreground_requests, ..TurnView::default() });
     }
 
     fn open_or_last_turn(&mut self) -> usize {
