@@ -394,6 +394,9 @@ impl Session {
     /// Takes note of a line, and of what it says is missing before it if it is the first.
     fn read(&mut self, head: Head, say: &mut Say<'_>) {
         let because = "the beginning of the log is missing";
+        if self.head == Head::Unread && head != Head::Here {
+            say.mark(&Mark::BeginsElsewhere);
+        }
         match (self.head, head) {
             (Head::Unread, Head::Missing) => self.shows(Shown::Some, Shown::All, because, say),
             (Head::Unread, Head::MissingWithin) => self.shows(Shown::Some, Shown::Some, because, say),

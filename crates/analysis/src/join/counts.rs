@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use retryscope_events::{AttemptKind, AttemptOutcome, Source};
 use retryscope_record::{Shown, TurnOutcome};
 
@@ -56,6 +56,8 @@ fn whole(mut counts: Counts) -> Counts {
 struct Ending {
     /// Some view holds the end.
     is_known: bool,
+    /// When it ended, as the views that hold the end say.
+    at: Option<DateTime<Utc>>,
     /// The provider's id of the request whose failure ended it.
     last_failure: Option<String>,
 }
@@ -68,7 +70,9 @@ impl Ending {
             let attempt = last.attempts.last().filter(|_| last.end == Some(RequestEnd::GivenUp))?;
             attempt.failure.as_ref()?.upstream_request_id.clone()
         });
-        Self { is_known: group.iter().any(|(part, turn)| is_settled_alone(part, turn)), last_failure }
+        let settled = group.iter().filter(|(part, turn)| is_settled_alone(part, turn));
+        let at = settled.clone().filter_map(|(_, turn)| turn.end.as_ref()?.at).max();
+        Self { is_known: settled.count() > 0, at, last_failure }
     }
 
     /// Returns whether a view reaches to the failure that ended the turn.
@@ -81,6 +85,14 @@ impl Ending {
             .and_then(|r| r.attempts.last());
         let id = last.and_then(|a| a.failure.as_ref()).and_then(|f| f.upstream_request_id.as_ref());
         id.is_some() && id == self.last_failure.as_ref()
+    }
+
+    /// Returns whether a view holds what was written until the turn had ended: the failure that ended it, something of a
+    /// later turn, or whatever was written after the end.
+    fn is_passed_by(&self, part: &Part<'_>, turn: &TurnView) -> bool {
+        let is_last = part.view.turns.last().is_some_and(|last| std::ptr::eq(last, turn));
+        let until = turn.told_until.zip(self.at).is_some_and(|(until, end)| until >= end);
+        !is_last || until || self.is_reached_by(turn)
     }
 
     /// Returns whether a view is known to lack the request whose failure ended the turn. Only where each failure it
@@ -172,7 +184,7 @@ pub(super) fn is_settled(part: &Part<'_>, turn: &TurnView, group: &Joined<'_>) -
     is_settled_alone(part, turn) || is_proven(part, turn, group)
 }
 
-fn is_settled_alone(part: &Part<'_>, turn: &TurnView) -> bool {
+pub(super) fn is_settled_alone(part: &Part<'_>, turn: &TurnView) -> bool {
     turn.complete || turn.end.is_some() && !part.view.tail_may_be_lost
 }
 
@@ -262,7 +274,10 @@ fn closed_in_view(
         return None;
     }
     let settled = is_settled_alone(part, turn)
-        || part.view.ends_elsewhere && !part.view.tail_may_be_lost && ending.is_known;
+        || part.view.ends_elsewhere
+            && !part.view.tail_may_be_lost
+            && ending.is_known
+            && ending.is_passed_by(part, turn);
     (settled || of().all(|r| r.end.is_some())).then(|| sum_of(turn, source, settled))
 }
 

@@ -114,6 +114,9 @@ pub(crate) struct TurnView {
     /// How much of this turn's foreground requests is shown, where the source says so within the turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) foreground_requests: Option<Shown>,
+    /// It may go on with a turn of which another source holds the beginning.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) begins_elsewhere: bool,
     /// Something in it could not be read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) has_gap: bool,
@@ -334,6 +337,10 @@ impl ViewOfRun {
                 {
                     leave_open(request, origin, at);
                 }
+            }
+            Mark::BeginsElsewhere => {
+                let index = self.open_turn();
+                self.turns[index].begins_elsewhere = true;
             }
             Mark::EndsElsewhere => self.ends_elsewhere = true,
             Mark::TurnComplete => {
