@@ -398,10 +398,11 @@ impl Session {
             say.mark(&Mark::BeginsElsewhere);
         }
         match (self.head, head) {
-            (Head::Unread, Head::Missing) => self.shows(Shown::Some, Shown::All, because, say),
-            (Head::Unread, Head::MissingWithin) => self.shows(Shown::Some, Shown::Some, because, say),
             // What begins from here on is all there.
-            (Head::MissingWithin, Head::Missing) => self.shows(Shown::Some, Shown::All, because, say),
+            (Head::Unread | Head::MissingWithin, Head::Missing) => {
+                self.shows(Shown::Some, Shown::All, because, say);
+            }
+            (Head::Unread, Head::MissingWithin) => self.shows(Shown::Some, Shown::Some, because, say),
             (Head::Missing | Head::MissingWithin, Head::Here) => {
                 self.shows(Shown::All, Shown::All, SHOWS_EACH, say);
             }

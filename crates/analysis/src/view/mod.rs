@@ -452,7 +452,7 @@ impl ViewOfRun {
         // What is missing when it begins is not there because the source shows more later on.
         let requests = self.foreground.requests;
         let foreground_requests = (requests < Shown::All).then_some(requests);
-        self.turns.push(TurnView { has_gap, foreground_requests, ..TurnView::default() });
+        self.turns.push(TurnView { foreground_requests, has_gap, ..TurnView::default() });
     }
 
     fn open_or_last_turn(&mut self) -> usize {

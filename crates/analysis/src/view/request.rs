@@ -18,6 +18,7 @@ use super::Visibility;
 
 /// One logical request in one source.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a statement of its own that a source makes")]
 pub(crate) struct RequestView {
     pub(crate) id: String,
     /// Whether the id is the agent's own, so that other sources may use it too.
