@@ -3,6 +3,8 @@
 //! Its `model.retry` names no model, the last failed attempt of a candidate writes none, an OpenAI-compatible provider
 //! hides an SDK layer below the loop, and each step starts at the primary again.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use retryscope_events::{
@@ -14,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::json::{Object, holds};
-use crate::{Adapter, DefaultPlace, DocumentDecoder, LineDecoder, Reading, Recognized};
+use crate::{Adapter, DefaultPlace, DocumentDecoder, HEAD_LENGTH, LineDecoder, Reading, Recognized};
 
 const AGENT: &str = "rivumi";
 
@@ -34,25 +36,45 @@ fn recognize(path: &Path, head: &[u8]) -> Option<Recognized> {
         let reading = Reading::Document(Box::new(ResultFile));
         return Some(Recognized { agent: Some(AGENT), view: View::RESULT, reading });
     }
+    first_record(head)?;
+    let reading = Reading::Lines(Box::new(Log { parent: parent_of(path), ..Log::default() }));
+    Some(Recognized { agent: Some(AGENT), view: View::EVENTS, reading })
+}
+
+/// Returns the first record, if it is one of these logs.
+fn first_record(head: &[u8]) -> Option<Object<'_>> {
     let first = head.split(|b| *b == b'\n').find_map(Object::parse)?;
-    let ours = first.raw("event_type").is_some()
-        && first.raw("sequence").is_some()
-        && first.raw("task_id").is_some();
-    let task_id_is_there = first.members().any(|(name, _)| name == "task_id");
-    (ours || task_id_is_there && first.raw("event_type").is_some() && first.raw("sequence").is_some()).then(
-        || {
-            let reading = Reading::Lines(Box::new(Log::default()));
-            Recognized { agent: Some(AGENT), view: View::EVENTS, reading }
-        },
-    )
+    let is_ours = ["event_type", "sequence"].iter().all(|name| first.raw(name).is_some())
+        && first.members().any(|(name, _)| name == "task_id");
+    is_ours.then_some(first)
+}
+
+/// Folders around a run's own that are looked at for its parent's.
+const PARENT_DISTANCE: usize = 3;
+
+/// Returns the run in whose folder that of this log lies: a child's is somewhere below its parent's. A run's folder is named
+/// for the run.
+fn parent_of(log: &Path) -> Option<String> {
+    let around = log.ancestors().skip(2).take(PARENT_DISTANCE);
+    around.into_iter().find_map(|folder| {
+        let mut head = Vec::new();
+        File::open(folder.join("events.jsonl")).ok()?.take(HEAD_LENGTH as u64).read_to_end(&mut head).ok()?;
+        let run = first_record(&head)?.string("run_id")?;
+        (folder.file_name()?.to_str()? == run).then_some(run)
+    })
 }
 
 /// State of one log.
 #[derive(Default, Serialize, Deserialize)]
 struct Log {
     run: Option<RunKey>,
+    /// The run that started this one.
+    parent: Option<String>,
     primary: Candidate,
+    /// The candidate of the loop that is active.
     current: Candidate,
+    /// The candidate of the open request: that of the loop, or the reviewer's own.
+    asked: Candidate,
     turns: u64,
     step: Option<u64>,
     last_sequence: Option<u64>,
@@ -148,6 +170,7 @@ impl Log {
                     .and_then(|raw| serde_json::from_str(raw).ok())
                     .unwrap_or_default();
                 self.current = to.clone();
+                self.asked = to.clone();
                 self.cancelled_in_wait = None;
                 // The candidate that comes decides about hidden layers from here on.
                 self.emit(
@@ -163,7 +186,7 @@ impl Log {
             }
             "model.completed" | "role_lane.completed" | "loop.wind_down_completed" => {
                 let mut response =
-                    ModelResponse::new().request_id(self.request_id()).candidate(self.current.clone());
+                    ModelResponse::new().request_id(self.request_id()).candidate(self.asked.clone());
                 response.stop_reason = data.string("finish_reason");
                 response.usage = data.object("usage").map(|usage| usage_of(&usage));
                 self.close(said, response, sink);
@@ -190,7 +213,7 @@ impl Log {
             // An exception that the provider adapters do not catch; it ends the run without `model.failed`.
             "run.error" if self.open_request => {
                 let mut failed =
-                    ModelFailed::new().request_id(self.request_id()).candidate(self.current.clone());
+                    ModelFailed::new().request_id(self.request_id()).candidate(self.asked.clone());
                 failed.code = data.string("error_type");
                 failed.message = data.string("error");
                 self.close(said, failed, sink);
@@ -201,6 +224,10 @@ impl Log {
     }
 
     fn begin(&mut self, said: &Said<'_>, sink: &mut dyn Sink) {
+        // The process that asked is gone; what goes on asks anew.
+        if std::mem::take(&mut self.open_request) {
+            self.mark(said, &Mark::LeftOpen { request_id: self.request_id() }, sink);
+        }
         self.primary = Candidate {
             provider: said.data.string("provider"),
             model: said.data.string("model"),
@@ -214,6 +241,7 @@ impl Log {
         let facts = Facts {
             provider: self.primary.provider.clone(),
             model: self.primary.model.clone(),
+            parent_run_id: self.parent.clone(),
             ..Facts::default()
         };
         self.mark(said, &Mark::Facts(facts), sink);
@@ -239,6 +267,7 @@ impl Log {
         sink: &mut dyn Sink,
     ) {
         self.open_request = true;
+        self.asked = candidate.clone();
         self.requests += 1;
         self.cancelled_in_wait = None;
         self.api(said, &candidate, sink);
@@ -281,6 +310,11 @@ impl Log {
             };
             self.mark(said, &mark, sink);
         }
+        // What an answer used is known when it is there: the request was answered, and writes no record of that.
+        if self.open_request && reason.as_deref() == Some("token_budget_exceeded") && !in_wait {
+            let response = ModelResponse::new().request_id(self.request_id()).candidate(self.asked.clone());
+            self.close(said, response, sink);
+        }
         self.open_request = false;
         let turn = Some(self.turns.max(1).to_string());
         self.mark(said, &Mark::TurnEnded { turn, outcome, reason, message: None }, sink);
@@ -307,8 +341,8 @@ impl Log {
 
     fn named(&self, data: &Object<'_>) -> Candidate {
         Candidate {
-            provider: data.string("provider").or_else(|| self.current.provider.clone()),
-            ..self.current.clone()
+            provider: data.string("provider").or_else(|| self.asked.provider.clone()),
+            ..self.asked.clone()
         }
     }
 

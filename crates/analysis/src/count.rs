@@ -183,6 +183,17 @@ impl Counts {
         failed_attempts: Count::ZERO,
     };
 
+    /// Returns the counts of which a log tells nothing.
+    pub fn not_visible() -> Self {
+        Counts {
+            logical_requests: Count::not_visible(0),
+            upstream_requests: Count::not_visible(0),
+            retries: Count::not_visible(0),
+            fallbacks: Count::not_visible(0),
+            failed_attempts: Count::not_visible(0),
+        }
+    }
+
     /// Adds count by count. Where a part is not visible but retries were seen in another, the sum is a lower bound that
     /// tells something.
     #[must_use]

@@ -66,6 +66,15 @@ impl<'a> Inference<'a> {
                         *shown = (*shown).min(Shown::Some);
                     }
                 }
+                // What may have left before its process ended hides as much as what did.
+                if let (true, Some(extra)) = (request.is_left_open, request.extra) {
+                    let (bound, basis) =
+                        self.behind(&known, id, request.api.as_deref(), &request.candidate, None);
+                    let most = extra.max.zip(bound.max).map(|(extra, behind)| extra.saturating_mul(behind));
+                    let request = &mut filled.to_mut().turns[t].requests[r];
+                    request.extra = Some(Bound::range(extra.min, most));
+                    request.basis.get_or_insert(basis);
+                }
                 for (a, attempt) in request.attempts.iter().enumerate() {
                     if attempt.sends != Bound::exact(1) || attempt.sends_told {
                         continue;

@@ -136,7 +136,7 @@ impl Shared {
             .filter(|other| other.key.agent == key.agent && other.facts.parent_run_id.as_deref() == Some(id))
             .collect();
         let path_of = |id: SourceId| path_in(&state, id);
-        json::replay(&run, &children, now, &path_of)
+        Some(json::replay(&run, &children, now, &path_of))
     }
 
     /// Returns the state of every budget.

@@ -157,11 +157,19 @@ pub enum Mark {
         /// The logical request.
         request_id: String,
     },
+    /// The process ended while this request was open, and another one goes on without it: how it ended is not told.
+    LeftOpen {
+        /// The logical request.
+        request_id: String,
+    },
     /// The run moved to another candidate (a key, for example) in a place that no log of attempts shows.
     FallbacksHidden,
+    /// The open turn, or the one that begins here, may have begun before the first record of this source: it may be one
+    /// of which another source holds the beginning.
+    BeginsElsewhere,
     /// This source has no records of how turns end: that it stops tells nothing.
     EndsUntold,
-    /// The same; and where another source says that a turn ended, this one has said everything of it.
+    /// The same; and where another source says that a turn ended, and this one reaches so far, it has said everything of it.
     EndsElsewhere,
     /// Everything this source had to say of the open turn has been said; its counts are final.
     TurnComplete,

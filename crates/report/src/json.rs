@@ -5,6 +5,7 @@ use std::path::Path;
 use chrono::{DateTime, SecondsFormat, Utc};
 use retryscope_analysis::{
     Attempt, Cause, Count, Counts, Exhausted, Failure, Group, LogicalRequest, Run, Sums, Time, Turn, explain,
+    summarize,
 };
 use retryscope_record::{Origin, Place, SourceId};
 use serde_json::{Map, Value, json};
@@ -29,10 +30,11 @@ pub fn run(run: &Run, path_of: PathOf<'_>) -> Value {
     })
 }
 
-/// Returns the replay object; `None` for a run that holds nothing about requests.
-pub fn replay(of: &Run, children: &[&Run], now: DateTime<Utc>, path_of: PathOf<'_>) -> Option<Value> {
-    let told_turn = of.told_turn()?;
-    let told = explain(of, told_turn, children, now);
+/// Returns the replay object; of a run that holds nothing about requests, it says so.
+pub fn replay(of: &Run, children: &[&Run], now: DateTime<Utc>, path_of: PathOf<'_>) -> Value {
+    let told_turn = of.told_turn();
+    let told = told_turn.map(|turn| explain(of, turn, children, now));
+    let told = told.as_ref();
     let requests: Vec<Value> = of
         .turns
         .iter()
@@ -40,11 +42,11 @@ pub fn replay(of: &Run, children: &[&Run], now: DateTime<Utc>, path_of: PathOf<'
         .map(|(turn, of)| request(of, turn, path_of))
         .collect();
     let tree = children.iter().fold(of.counts.clone(), |sum, child| sum.plus(&child.counts));
-    Some(json!({
+    json!({
         "schema": "retryscope.replay/1",
         "run": run(of, path_of),
-        "cause": told_turn.cause.as_ref().map(|c| cause(c, path_of)),
-        "summary": told.summary,
+        "cause": told_turn.and_then(|turn| turn.cause.as_ref()).map(|c| cause(c, path_of)),
+        "summary": summarize(of, children, now),
         "counts": counts(&of.counts),
         "tree_counts": counts(&tree),
         "background_counts": counts(&of.background_counts),
@@ -53,12 +55,20 @@ pub fn replay(of: &Run, children: &[&Run], now: DateTime<Utc>, path_of: PathOf<'
         "time": time_spent(of.time),
         "turns": of.turns.iter().map(|t| turn(t, path_of)).collect::<Vec<_>>(),
         "requests": requests,
-        "tools": told.tools,
-        "findings": told.findings.iter().map(|f| crate::audit::finding(f, path_of)).collect::<Vec<_>>(),
-        "blind_spots": told.blind_spots,
-        "remedies": told.remedies.iter().map(|remedy| remedy.text.as_str()).collect::<Vec<_>>(),
+        "tools": told.map_or(&[][..], |told| &told.tools),
+        "findings": told
+            .iter()
+            .flat_map(|told| &told.findings)
+            .map(|f| crate::audit::finding(f, path_of))
+            .collect::<Vec<_>>(),
+        "blind_spots": of.blind_spots,
+        "remedies": told
+            .iter()
+            .flat_map(|told| &told.remedies)
+            .map(|remedy| remedy.text.as_str())
+            .collect::<Vec<_>>(),
         "children": children.iter().map(|child| run(child, path_of)).collect::<Vec<_>>(),
-    }))
+    })
 }
 
 /// Returns one entry of `runs --format json`.

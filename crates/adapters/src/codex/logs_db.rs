@@ -3,13 +3,16 @@
 //! Read by row id in windows, so that no read transaction stays open; rows of other targets are not looked into. Of a
 //! response's headers only those about waiting are taken. A WebSocket is not seen by the HTTP client, so a thread that
 //! speaks over one is shown in part only.
+//!
+//! Old rows are deleted, and a copy may lack the newest: a turn is there from its beginning only if something older is, and
+//! to its end only if something newer is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 use retryscope_events::{AttemptOutcome, Layer, ModelAttempt, ModelRequest, ModelResponse, Source};
 use retryscope_record::{Mark, Place, RawFailure, Shown, Sink};
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension};
 
 use super::fields::{RetryLine, named};
 use super::say::{HTTPS, Say, over};
@@ -30,7 +33,12 @@ pub(super) struct Logs {
     /// Last row id seen.
     cursor: i64,
     turns: BTreeMap<(String, String), Turn>,
+    /// How much is shown of the turn of each thread that came last.
     shown: BTreeMap<String, Shown>,
+    /// Threads that spoke over something else than HTTP.
+    in_part: BTreeSet<String>,
+    /// Time of the oldest row.
+    oldest: Option<DateTime<Utc>>,
     requests: u64,
 }
 
@@ -78,6 +86,13 @@ impl DatabaseDecoder for Logs {
             |row| row.get(0),
         )?;
         self.cursor = self.cursor.max(first.saturating_sub(1));
+        let time_of = |which: &str| {
+            let query = format!("select ts, {nanos} from logs order by id {which} limit 1");
+            let row = database.query_row(&query, [], |row| Ok((row.get(0)?, row.get(1)?)));
+            row.optional().map(|row| row.and_then(|(seconds, nanos)| time(seconds, nanos)))
+        };
+        self.oldest = time_of("asc")?;
+        let is_more = self.cursor < last;
         let query = format!(
             "select id, ts, {nanos}, target, thread_id, {body} from logs where id > ?1 and id <= ?2 and {TARGETS} order by id"
         );
@@ -86,10 +101,10 @@ impl DatabaseDecoder for Logs {
             let mut statement = database.prepare(&query)?;
             let mut rows = statement.query([self.cursor, until])?;
             while let Some(row) = rows.next()? {
-                let nanos: u32 = row.get::<_, i64>(2).ok().and_then(|n| n.try_into().ok()).unwrap_or(0);
+                let nanos = row.get(2).unwrap_or(0);
                 let row = Row {
                     id: row.get(0)?,
-                    at: row.get(1).ok().and_then(|seconds| DateTime::from_timestamp(seconds, nanos)),
+                    at: row.get(1).ok().and_then(|seconds| time(seconds, nanos)),
                     target: row.get::<_, Option<String>>(3).ok().flatten().unwrap_or_default(),
                     thread: row.get(4).ok().flatten(),
                     body: row.get::<_, Option<String>>(5).ok().flatten().unwrap_or_default(),
@@ -97,6 +112,12 @@ impl DatabaseDecoder for Logs {
                 self.row(&row, sink);
             }
             self.cursor = until;
+        }
+        if is_more {
+            let until = time_of("desc")?;
+            for thread in self.shown.keys() {
+                Say::new(Place::Row(last), thread, until, sink).mark(&Mark::ToldUntil);
+            }
         }
         Ok(())
     }
@@ -113,19 +134,15 @@ impl Logs {
         let mut say = Say::new(Place::Row(row.id), thread, row.at, sink);
         say.turn = turn.map(str::to_owned);
         if row.target.contains("websocket") || spans.contains("transport=\"responses_websocket\"") {
-            self.show(thread, Shown::Some, &mut say);
+            self.show_in_part(thread, &mut say);
         }
         let Some(turn) = turn else { return };
-        if self.turns.len() >= TURN_LIMIT {
-            self.turns.clear();
-        }
         let key = (thread.to_owned(), turn.to_owned());
         if let Some(retry) = RetryLine::of(message) {
-            let state = self.turns.entry(key).or_default();
-            let unseen = state.attempt.is_none();
-            if unseen {
+            self.begin(&key, &mut say);
+            if self.turns.get(&key).is_none_or(|state| state.attempt.is_none()) {
                 // A stream that failed without a request that the HTTP client made.
-                self.show(thread, Shown::Some, &mut say);
+                self.show_in_part(thread, &mut say);
             }
             let state = self.turns.entry((thread.to_owned(), turn.to_owned())).or_default();
             state.again = true;
@@ -136,17 +153,43 @@ impl Logs {
         }
     }
 
-    fn show(&mut self, thread: &str, shown: Shown, say: &mut Say<'_>) {
-        let known = self.shown.get(thread).copied();
-        // Once in part, always in part.
-        if known.is_some_and(|known| known <= shown) {
+    /// Takes note of a turn of which a row is read, and says how much of it is shown.
+    fn begin(&mut self, key: &(String, String), say: &mut Say<'_>) {
+        if self.turns.contains_key(key) {
             return;
         }
-        self.shown.insert(thread.to_owned(), shown);
-        let because = match shown {
-            Shown::All => "the log database has a row for each HTTP request",
-            _ => "the log database has no row for a request over a WebSocket",
-        };
+        if self.turns.len() >= TURN_LIMIT {
+            self.turns.clear();
+        }
+        self.turns.insert(key.clone(), Turn::default());
+        let (thread, turn) = key;
+        say.mark(&Mark::TurnStarted { turn: Some(turn.clone()) });
+        let is_whole = self.oldest.zip(time_in_id(turn)).is_some_and(|(oldest, begun)| oldest < begun);
+        match (self.in_part.contains(thread), is_whole) {
+            (true, _) => {}
+            (false, true) => {
+                self.show(thread, Shown::All, "the log database has a row for each HTTP request", say);
+            }
+            (false, false) => {
+                let because = "rows from before the turn are no longer in the log database, and some of its own may not be";
+                self.show(thread, Shown::Some, because, say);
+            }
+        }
+    }
+
+    /// Once in part, always in part.
+    fn show_in_part(&mut self, thread: &str, say: &mut Say<'_>) {
+        if self.in_part.insert(thread.to_owned()) {
+            let because = "the log database has no row for a request over a WebSocket";
+            self.show(thread, Shown::Some, because, say);
+        }
+    }
+
+    fn show(&mut self, thread: &str, shown: Shown, because: &'static str, say: &mut Say<'_>) {
+        let known = self.shown.insert(thread.to_owned(), shown);
+        if known == Some(shown) {
+            return;
+        }
         for source in [Source::Foreground, Source::Background] {
             say.mark(&Mark::Shows { source, requests: shown, attempts: shown, because });
         }
@@ -164,7 +207,7 @@ impl Logs {
         {
             return;
         }
-        self.show(&key.0, Shown::All, say);
+        self.begin(&key, say);
         let state = self.turns.entry(key).or_default();
         let model = named(spans, "model");
         let status = named(message, "status").and_then(|s| s.parse().ok()).filter(|s| (100..600).contains(s));
@@ -225,6 +268,18 @@ impl Logs {
             state.again = false;
         }
     }
+}
+
+fn time(seconds: i64, nanos: i64) -> Option<DateTime<Utc>> {
+    DateTime::from_timestamp(seconds, u32::try_from(nanos).unwrap_or(0))
+}
+
+/// Returns when an id was made, where it is a UUID that says so (version 7).
+fn time_in_id(id: &str) -> Option<DateTime<Utc>> {
+    let digits: String = id.chars().filter(|c| *c != '-').collect();
+    let is_one = digits.len() == 32 && digits.get(12..13) == Some("7");
+    let ms = is_one.then(|| i64::from_str_radix(digits.get(..12)?, 16).ok()).flatten()?;
+    DateTime::from_timestamp_millis(ms)
 }
 
 /// Returns the id of the open request of a turn, opening one where needed.

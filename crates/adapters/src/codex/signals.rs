@@ -18,6 +18,8 @@ use super::fields::whole_ms;
 use super::say::{HTTPS, Say, WEBSOCKET, over};
 use crate::otlp::Attributes;
 
+const STREAMS: &str = "this log shows streams that were opened again, not the requests inside them";
+
 /// Most threads whose state is kept; a process rarely has ten.
 const THREAD_LIMIT: usize = 4_096;
 
@@ -48,7 +50,10 @@ pub(super) struct Signals {
 #[derive(Default)]
 struct Thread {
     channel: Option<Channel>,
-    shown: Option<Shown>,
+    /// How much of requests and of their attempts was said to be shown.
+    shown: Option<(Shown, Shown)>,
+    /// The beginning of the open turn was seen.
+    begun: bool,
     version: Option<String>,
     provider: Option<String>,
     requests: u64,
@@ -105,7 +110,9 @@ impl Signals {
     ) {
         let thread = self.threads.entry(id.to_owned()).or_default();
         let mut say = Say::new(place, id, at, sink);
-        thread.shows(Shown::Some, &mut say);
+        if thread.shown.is_none() {
+            thread.shows(Shown::Some, Shown::Some, STREAMS, &mut say);
+        }
         let first = retry.attempt == Some(1);
         if first && thread.open.as_ref().is_some_and(|open| open.retries > 0 && open.attempt.is_none()) {
             thread.open = None;
@@ -124,6 +131,7 @@ impl Thread {
         match name {
             "codex.conversation_starts" => {
                 self.warm = Warm::Connect;
+                self.begun = true;
                 self.open = None;
                 self.version = attributes.string("app.version").or(self.version.take());
                 self.provider = attributes.string("provider_name").or(self.provider.take());
@@ -136,6 +144,7 @@ impl Thread {
                 say.mark(&Mark::Facts(facts));
             }
             "codex.user_prompt" => {
+                self.begun = true;
                 self.open = None;
                 say.mark(&Mark::TurnStarted { turn: signal.turn.clone() });
             }
@@ -197,7 +206,7 @@ impl Thread {
 
     /// One request over the wire. Returns the ids of request and attempt.
     fn attempt(&mut self, transport: &str, attributes: &Attributes, say: &mut Say<'_>) -> (String, String) {
-        self.shows(Shown::All, say);
+        self.shows_each(say);
         let inner = attributes.u64("attempt").unwrap_or(0) > 0;
         let candidate = over(transport, self.provider.clone(), attributes.string("model"));
         let request = self.ensure(Some(candidate.clone()), say);
@@ -215,7 +224,7 @@ impl Thread {
     }
 
     fn compaction(&mut self, attributes: &Attributes, say: &mut Say<'_>) {
-        self.shows(Shown::All, say);
+        self.shows_each(say);
         let inner = attributes.u64("attempt").unwrap_or(0) > 0;
         let id = self.compaction.clone().filter(|_| inner).unwrap_or_else(|| {
             self.requests += 1;
@@ -287,20 +296,30 @@ impl Thread {
         id
     }
 
+    /// Says how much is shown of a request that begins here: each HTTP request has a record, but where the log begins
+    /// within a turn, what came before is missing.
+    fn shows_each(&mut self, say: &mut Say<'_>) {
+        const HEADLESS: &str = "the beginning of the log is missing";
+        if self.begun {
+            self.shows(Shown::All, Shown::All, "each HTTP request of codex has a record here", say);
+        } else if self.attempts == 0 {
+            say.mark(&Mark::BeginsElsewhere);
+            self.shows(Shown::Some, Shown::Some, HEADLESS, say);
+        } else if self.open.is_none() {
+            self.shows(Shown::Some, Shown::All, HEADLESS, say);
+        }
+    }
+
     /// Says how much is shown, before the first request that it is about.
-    fn shows(&mut self, shown: Shown, say: &mut Say<'_>) {
-        if self.shown.is_some_and(|known| known >= shown) {
+    fn shows(&mut self, requests: Shown, attempts: Shown, because: &'static str, say: &mut Say<'_>) {
+        let before = self.shown.replace((requests, attempts));
+        if before == Some((requests, attempts)) {
             return;
         }
-        if self.shown.is_none() {
+        if before.is_none() {
             say.mark(&Mark::EndsUntold);
         }
-        self.shown = Some(shown);
-        let because = match shown {
-            Shown::All => "each HTTP request of codex has a record here",
-            _ => "this log shows streams that were opened again, not the requests inside them",
-        };
-        say.mark(&Mark::Shows { source: Source::Foreground, requests: shown, attempts: shown, because });
+        say.mark(&Mark::Shows { source: Source::Foreground, requests, attempts, because });
         say.mark(&Mark::Shows {
             source: Source::Background,
             requests: Shown::Some,

@@ -22,6 +22,7 @@ const TITLE_LIMIT: usize = 16;
 /// Providers for which the program can be told to use a runtime of its own.
 pub(super) const MAY_BE_NATIVE: &[&str] = &["openai", "anthropic", "opencode"];
 
+const SHOWS_EACH: &str = "the log has a line for each attempt, but its writer may lose the last second";
 const NATIVE: &str = "opencode's native runtime repeats a request up to 2 times below this log";
 const NATIVE_UNKNOWN: &str =
     "if opencode's native runtime was on, it repeats a request up to 2 times below this log";
@@ -77,9 +78,24 @@ struct Session {
     introduced: bool,
     requests: u64,
     titles: u64,
+    head: Head,
     /// Title requests without an end, oldest first.
     open_titles: Vec<(String, Candidate)>,
     open: Option<Open>,
+}
+
+/// Whether the log holds what came before the lines that have been read of a session.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Head {
+    /// No line of its requests has been read.
+    #[default]
+    Unread,
+    /// It began in this log.
+    Here,
+    /// Requests before may be missing.
+    Missing,
+    /// So may be lines of the request that is read first.
+    MissingWithin,
 }
 
 struct Open {
@@ -113,13 +129,7 @@ impl Track {
         say.step = session.step;
         if !session.introduced {
             session.introduced = true;
-            let because = "the log has a line for each attempt, but its writer may lose the last second";
-            say.mark(&Mark::Shows {
-                source: Source::Foreground,
-                requests: Shown::All,
-                attempts: Shown::All,
-                because,
-            });
+            session.shows(Shown::All, Shown::All, SHOWS_EACH, say);
             let because = "the log has one line for up to 3 title requests";
             say.mark(&Mark::Shows {
                 source: Source::Background,
@@ -155,7 +165,7 @@ impl Track {
     }
 
     pub(super) fn created(&mut self, id: &str, process: &str, facts: Facts, say: &mut Say<'_>) {
-        self.session(id, process, say);
+        self.session(id, process, say).read(Head::Here, say);
         say.mark(&Mark::Facts(facts));
     }
 
@@ -170,12 +180,14 @@ impl Track {
             say.turn.clone_from(&session.turn);
             say.mark(&Mark::TurnStarted { turn: session.turn.clone() });
         }
+        session.read(if number == Some(0) { Head::Here } else { Head::Missing }, say);
     }
 
     /// The loop ended by itself.
     pub(super) fn exit(&mut self, id: &str, process: &str, say: &mut Say<'_>) {
         let session = self.session(id, process, say);
         session.close(say);
+        session.read(Head::Missing, say);
         let turn = session.turn.clone();
         say.mark(&Mark::TurnEnded { turn, outcome: TurnOutcome::Succeeded, reason: None, message: None });
         say.mark(&Mark::TurnComplete);
@@ -185,6 +197,7 @@ impl Track {
     pub(super) fn begin(&mut self, id: &str, process: &str, message: Option<&str>, say: &mut Say<'_>) {
         let session = self.session(id, process, say);
         session.close(say);
+        session.read(Head::Missing, say);
         session.requests += 1;
         let request = message.map_or_else(|| format!("#{}", session.requests), str::to_owned);
         say.event(ModelRequest::new().request_id(request.clone()).source(Source::Foreground));
@@ -192,14 +205,23 @@ impl Track {
             Some(Open { id: request, attempts: 0, in_flight: false, candidate: Candidate::default() });
     }
 
+    /// A line from within a request: where it is the first one, what came before is missing.
+    fn inside(&mut self, id: &str, process: &str, say: &mut Say<'_>) {
+        let session = self.session(id, process, say);
+        if session.open.is_none() {
+            session.read(Head::MissingWithin, say);
+            let head = std::mem::replace(&mut session.head, Head::Here);
+            self.begin(id, process, None, say);
+            self.session(id, process, say).head = head;
+        }
+    }
+
     pub(super) fn stream(&mut self, id: &str, process: &str, sent: &Sent<'_>, say: &mut Say<'_>) {
         if sent.small {
             self.title(id, process, sent, say);
             return;
         }
-        if self.session(id, process, say).open.is_none() {
-            self.begin(id, process, None, say);
-        }
+        self.inside(id, process, say);
         let session = self.session(id, process, say);
         let Some(open) = &mut session.open else { return };
         if open.attempts == 0 {
@@ -311,16 +333,20 @@ impl Track {
         }
         if session.open.as_ref().is_none_or(|open| !open.in_flight) {
             // At a higher log level the lines of attempts are missing, and those of errors are not.
-            if session.open.is_none() {
-                self.begin(id, process, None, say);
+            let is_begun = session.open.is_some();
+            session.head = Head::MissingWithin;
+            session.shows(Shown::Some, Shown::Some, "lines of attempts are missing in the log", say);
+            self.inside(id, process, say);
+            let session = self.session(id, process, say);
+            if let (true, Some(open)) = (is_begun, &session.open) {
+                say.mark(&Mark::Sends {
+                    request_id: open.id.clone(),
+                    attempt_id: None,
+                    min: 0,
+                    max: None,
+                    basis: "the log has an error of an attempt that it does not show".into(),
+                });
             }
-            let because = "the log holds only warnings and errors";
-            say.mark(&Mark::Shows {
-                source: Source::Foreground,
-                requests: Shown::Some,
-                attempts: Shown::Some,
-                because,
-            });
         }
         let Some(open) = &mut self.session(id, process, say).open else { return };
         if !open.in_flight {
@@ -365,6 +391,32 @@ impl Track {
 }
 
 impl Session {
+    /// Takes note of a line, and of what it says is missing before it if it is the first.
+    fn read(&mut self, head: Head, say: &mut Say<'_>) {
+        let because = "the beginning of the log is missing";
+        if self.head == Head::Unread && head != Head::Here {
+            say.mark(&Mark::BeginsElsewhere);
+        }
+        match (self.head, head) {
+            // What begins from here on is all there.
+            (Head::Unread | Head::MissingWithin, Head::Missing) => {
+                self.shows(Shown::Some, Shown::All, because, say);
+            }
+            (Head::Unread, Head::MissingWithin) => self.shows(Shown::Some, Shown::Some, because, say),
+            (Head::Missing | Head::MissingWithin, Head::Here) => {
+                self.shows(Shown::All, Shown::All, SHOWS_EACH, say);
+            }
+            (Head::Unread, _) => {}
+            _ => return,
+        }
+        self.head = head;
+    }
+
+    #[expect(clippy::unused_self, reason = "reads like the methods beside it")]
+    fn shows(&self, requests: Shown, attempts: Shown, because: &'static str, say: &mut Say<'_>) {
+        say.mark(&Mark::Shows { source: Source::Foreground, requests, attempts, because });
+    }
+
     /// Nothing of the process up to its last line is missing.
     fn told_until(&self, heard: Option<DateTime<Utc>>, say: &mut Say<'_>) {
         if self.turn.is_some() && heard.is_some() {

@@ -69,8 +69,9 @@ impl Answer {
             }
             None => (None, false),
         };
-        let status = message.status("errorStatus").or_else(|| status_in(text.as_deref()?));
-        let body = text.as_deref().and_then(body_in).map(str::to_owned);
+        let error = text.as_deref().map(without_refused_wait);
+        let status = message.status("errorStatus").or_else(|| status_in(error?));
+        let body = error.and_then(body_in).map(str::to_owned);
         Some(Self {
             stamp,
             stop,
@@ -110,29 +111,12 @@ impl Answer {
         Some(RawFailure { headers: Vec::new(), body: Some(body) })
     }
 
-    /// Whether the time that passed is too short for a layer below to have repeated anything; `waited_ms` is what passed
-    /// between the step before and the start that the message names.
-    pub(super) fn excludes_hidden(
-        &self,
-        profile: Profile,
-        waited_ms: Option<u64>,
-        took_ms: Option<u64>,
-    ) -> bool {
-        // Smallest first wait of the loops below, by interface: 0.5 s, less a quarter where it is spread.
-        let (smallest_ms, starts_late) = match (profile, self.api.as_deref()) {
-            (Profile::Pi, _) | (Profile::Omp, Some("anthropic-messages")) => (375, false),
-            (Profile::Omp, Some("openai-responses")) => (500, false),
-            // The first of its two bursts is over before the message's own clock starts.
-            (Profile::Omp, Some("openai-completions" | "azure-openai-responses")) => (500, true),
-            _ => return false,
-        };
-        let took = self.duration_ms.or(took_ms);
-        let total = match (took, waited_ms, starts_late) {
-            (Some(took), _, false) => took,
-            (Some(took), Some(waited), true) => took.saturating_add(waited),
-            _ => return false,
-        };
-        total < smallest_ms
+    /// Whether the attempt took too little time for a layer below to have repeated anything. Only pi's loops below wait
+    /// before each repeat: omp moves to another stored key at once.
+    pub(super) fn excludes_hidden(&self, profile: Profile, took_ms: Option<u64>) -> bool {
+        // Their smallest first wait is 0.5 s, less a quarter where it is spread.
+        const SMALLEST_MS: u64 = 375;
+        profile == Profile::Pi && self.duration_ms.or(took_ms).is_some_and(|took| took < SMALLEST_MS)
     }
 }
 
@@ -140,6 +124,12 @@ impl Answer {
 fn without_budget(text: &str) -> (&str, bool) {
     let Some(rest) = text.strip_prefix("Retry budget exhausted after ") else { return (text, false) };
     (rest.split_once(": ").map_or(text, |(_, error)| error), true)
+}
+
+/// Takes the words away that pi puts before the error whose stated wait was too long for it.
+fn without_refused_wait(text: &str) -> &str {
+    let rest = text.strip_prefix("Server requested ").and_then(|rest| rest.split_once("s). "));
+    rest.filter(|(wait, _)| wait.contains(" retry delay (max: ")).map_or(text, |(_, error)| error)
 }
 
 /// Leaves out the lines that name a dump of the whole request.
@@ -226,15 +216,27 @@ mod tests {
 
     #[test]
     fn only_what_is_shorter_than_the_first_wait_excludes_a_repeat() {
-        let ok = |duration: u64| {
+        let ok = |api: &str, duration: u64| {
             let text = format!(
-                r#"{{"stopReason":"stop","timestamp":1795985281229,"api":"openai-completions","duration":{duration}}}"#
+                r#"{{"stopReason":"stop","timestamp":1795985281229,"api":"{api}","duration":{duration}}}"#
             );
             answer(&text).unwrap()
         };
-        assert!(ok(100).excludes_hidden(Profile::Omp, Some(200), None));
-        assert!(!ok(100).excludes_hidden(Profile::Omp, Some(15_600), None));
-        assert!(!ok(100).excludes_hidden(Profile::Omp, None, None));
-        assert!(!ok(400).excludes_hidden(Profile::Pi, Some(1), None));
+        assert!(ok("openai-completions", 100).excludes_hidden(Profile::Pi, None));
+        assert!(!ok("openai-completions", 400).excludes_hidden(Profile::Pi, None));
+        // Another stored key is asked without any wait.
+        for api in ["openai-completions", "openai-responses", "anthropic-messages"] {
+            assert!(!ok(api, 1).excludes_hidden(Profile::Omp, None), "{api}");
+        }
+    }
+
+    #[test]
+    fn a_refused_wait_stands_before_the_error() {
+        let text = r#"{"stopReason":"error","timestamp":1795985281229,"errorMessage":"Server requested 600s retry delay (max: 60s). 429 {\"a\":1}"}"#;
+        let refused = answer(text).unwrap();
+        assert_eq!((refused.status, refused.body.as_deref()), (Some(429), Some("{\"a\":1}")));
+        // Without a status behind it, the first number is none.
+        let none = answer(&text.replace("429 ", "")).unwrap();
+        assert_eq!((none.status, none.body), (None, None));
     }
 }

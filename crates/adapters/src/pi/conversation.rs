@@ -1,7 +1,7 @@
 //! From the messages of a conversation to statements: turns, logical requests, attempts, ends.
 //!
-//! A logical request is the run of assistant messages between two advances of the context (a prompt or tool results), up
-//! to the first one that is no error. Not for: reading files or streams (they call this), or what lies below the session
+//! A logical request is the run of assistant messages between two advances of the context (a prompt, tool results or a
+//! compaction), up to the first one that is no error. Not for: reading files or streams (they call this), or what lies below the session
 //! loop.
 
 use std::collections::VecDeque;
@@ -153,12 +153,12 @@ impl Conversation {
         }
     }
 
-    /// Tool results, or words that the program itself put in: the next answer is another request.
+    /// Tool results, words that the program itself put in, or a compaction: the next answer is another request.
     pub(super) fn advance(&mut self, at: Option<DateTime<Utc>>, say: &mut Say<'_>) {
         if self.now.open.as_ref().is_some_and(Open::failed) {
             self.close_failed(say);
         }
-        self.now.before = at;
+        self.now.before = at.or(self.now.before);
     }
 
     /// An assistant message, written at `appended`.
@@ -250,9 +250,8 @@ impl Conversation {
         let ms = |from: Option<DateTime<Utc>>, to: Option<DateTime<Utc>>| {
             from.zip(to).and_then(|(from, to)| u64::try_from((to - from).num_milliseconds()).ok())
         };
-        let waited = ms(self.now.before, answer.started_at);
         let took = ms(answer.started_at, appended);
-        if answer.stop != Stop::Aborted && answer.excludes_hidden(self.profile, waited, took) {
+        if answer.stop != Stop::Aborted && answer.excludes_hidden(self.profile, took) {
             say.mark(&Mark::Sends {
                 request_id: id,
                 attempt_id: Some(attempt_id),
@@ -377,16 +376,21 @@ impl Conversation {
         });
     }
 
-    /// The open request was given up before something else began, hours ago perhaps: when its last attempt ended.
+    /// The open request was given up before something else began, hours ago perhaps: when its last attempt ended. A retry
+    /// that was planned and never sent was called off; what does not heal by itself was dropped for another reason.
     ///
     /// It stays the last one of its turn: what was on its way may still be written.
     fn give_up(&mut self, say: &mut Say<'_>) {
-        if self.now.open.as_ref().is_some_and(Open::failed) {
-            let now = say.at;
-            say.at = self.now.before.or(now);
+        let Some(open) = self.now.open.as_ref().filter(|open| open.failed()) else { return };
+        let was_called_off = open.phase == Phase::Planned && open.may_heal;
+        let now = say.at;
+        say.at = self.now.before.or(now);
+        if was_called_off {
+            self.cancel(None, say);
+        } else {
             self.say_over(say);
-            say.at = now;
         }
+        say.at = now;
     }
 
     /// Does what `act` does in an earlier turn, and gives it up: the session has gone on to another prompt.

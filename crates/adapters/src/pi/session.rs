@@ -110,6 +110,13 @@ impl Session {
         say.mark(&Mark::Facts(facts));
     }
 
+    /// The context was made shorter: what failed before is asked again as another request.
+    fn compaction(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
+        let turn = self.branches.note(record, false);
+        let at = say.at;
+        self.at_turn(turn.as_deref(), say, |conversation, say| conversation.advance(at, say));
+    }
+
     fn message(&mut self, record: &Object<'_>, message: Option<&Object<'_>>, say: &mut Say<'_>) {
         let role = message.and_then(|message| message.str("role"));
         let is_synthetic = || message.is_some_and(|message| message.bool("synthetic") == Some(true));
@@ -213,11 +220,12 @@ impl LineDecoder for Session {
             }
             return;
         }
-        if kind != "message" {
+        if !matches!(&*kind, "message" | "compaction") {
             self.branches.note(&record, false);
         }
         match &*kind {
             "message" => self.message(&record, message.as_ref(), &mut say),
+            "compaction" => self.compaction(&record, &mut say),
             "context_edit" => self.conversation.dropped(),
             "usage" | "model_usage" => self.side_call(&record, &mut say),
             "custom" if record.is("customType", "session_exit") => {
@@ -316,6 +324,38 @@ mod tests {
             })
             .collect();
         assert_eq!(ended, ["2026-01-02T00:00:02+00:00"]);
+    }
+
+    #[test]
+    fn what_is_asked_after_a_compaction_is_another_request() {
+        let error = r#""stopReason":"error","errorMessage":"400: {}","durationMs":5"#;
+        let failed = assistant(1_767_312_001_100, error);
+        let edit = r#"{"type":"context_edit","id":"c","timestamp":"2026-01-02T00:00:02.000Z"}"#;
+        let compaction = r#"{"type":"compaction","id":"d","timestamp":"2026-01-02T00:00:02.500Z"}"#;
+        let good = assistant(1_767_312_003_100, r#""stopReason":"stop","durationMs":5"#);
+        for profile in [Profile::Pi, Profile::Omp] {
+            let said = kinds(&read(profile, &[HEADER, USER, &failed, edit, compaction, &good]));
+            let again = ["model.request", "model.attempt", "model.response", "Succeeded"];
+            assert_eq!(said, [&["model.request", "model.attempt", "model.failed"][..], &again].concat());
+            // One before the request changes nothing, and one beside an answer ends nothing.
+            let said = kinds(&read(profile, &[HEADER, USER, compaction, &good, compaction]));
+            assert_eq!(said, again);
+        }
+    }
+
+    #[test]
+    fn a_planned_retry_that_another_prompt_came_before_was_called_off() {
+        let edit = r#"{"type":"context_edit","id":"c","timestamp":"2026-01-02T00:00:02.000Z"}"#;
+        let later = r#"{"type":"message","id":"v","timestamp":"2026-01-02T00:09:00.000Z","message":{"role":"user","timestamp":1767312540000}}"#;
+        let ended = |status: u16, lines: &[&str]| {
+            let error = format!(r#""stopReason":"error","errorMessage":"{status}: {{}}","durationMs":5"#);
+            let failed = assistant(1_767_312_001_100, &error);
+            kinds(&read(Profile::Pi, &[&[HEADER, USER, &failed], lines].concat())).split_off(2)
+        };
+        assert_eq!(ended(503, &[edit, later]), ["Cancelled"]);
+        // Nothing had been planned, or what failed does not heal by itself.
+        assert_eq!(ended(503, &[later]), ["model.failed", "Failed"]);
+        assert_eq!(ended(400, &[edit, later]), ["model.failed", "Failed"]);
     }
 
     #[test]

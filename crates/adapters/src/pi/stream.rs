@@ -107,10 +107,16 @@ impl Stream {
             "auto_retry_end" if record.bool("success") == Some(false) => {
                 self.conversation.retries_over(record.str("finalError").as_deref(), say);
             }
-            "entry_appended"
-                if record.object("entry").is_some_and(|entry| entry.is("type", "context_edit")) =>
-            {
-                self.conversation.dropped();
+            "entry_appended" => {
+                let entry = record.object("entry").unwrap_or_default();
+                if entry.is("type", "context_edit") {
+                    self.conversation.dropped();
+                } else if entry.is("type", "compaction") {
+                    self.conversation.advance(entry.time("timestamp"), say);
+                }
+            }
+            "auto_compaction_end" | "compaction_end" if has_compacted(record) => {
+                self.conversation.advance(None, say);
             }
             "agent_settled" if record.bool("aborted") == Some(true) => {
                 self.conversation.cancel(Some("aborted".into()), say);
@@ -121,6 +127,12 @@ impl Stream {
             _ => {}
         }
     }
+}
+
+/// Returns whether a compaction made the context shorter: one that found nothing to leave out says so.
+fn has_compacted(end: &Object<'_>) -> bool {
+    let is_set = |name| end.bool(name) == Some(true);
+    !is_set("aborted") && !is_set("skipped") && end.string("errorMessage").is_none()
 }
 
 impl LineDecoder for Stream {
@@ -233,6 +245,21 @@ mod tests {
             Statement::Mark { run, .. } => run.id.to_string(),
         };
         assert!(said.items.len() > 4 && said.items.iter().all(|(_, item)| of(item) == "s-9"));
+    }
+
+    #[test]
+    fn only_a_compaction_that_made_the_context_shorter_makes_another_request() {
+        let session = r#"{"type":"session","id":"s","timestamp":"2026-01-02T00:00:00.000Z"}"#;
+        let requests = |between: &str| {
+            let good = FAILED.replace("error", "stop").replace("1100", "9100");
+            let said = read(&[session, USER, FAILED, between, &good]);
+            let is_request = |item: &Statement| matches!(item, Statement::Event(event, _) if event.body.kind() == "model.request");
+            said.items.iter().filter(|(_, item)| is_request(item)).count()
+        };
+        assert_eq!(requests(r#"{"type":"auto_compaction_end","aborted":false,"willRetry":true}"#), 2);
+        assert_eq!(requests(r#"{"type":"entry_appended","entry":{"type":"compaction","id":"c"}}"#), 2);
+        assert_eq!(requests(r#"{"type":"auto_compaction_end","skipped":true}"#), 1);
+        assert_eq!(requests(r#"{"type":"compaction_end","aborted":true}"#), 1);
     }
 
     #[test]

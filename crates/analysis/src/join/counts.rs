@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use retryscope_events::{AttemptKind, AttemptOutcome, Source};
 use retryscope_record::{Shown, TurnOutcome};
 
@@ -36,13 +36,28 @@ pub(super) fn counts_of(group: &Joined<'_>, source: Source) -> Counts {
             }
         }
     }
-    total
+    whole(total)
+}
+
+/// One view may show the requests and another one their attempts: each logical request was sent once, and each retry and
+/// fallback is a send of its own.
+fn whole(mut counts: Counts) -> Counts {
+    let parts = [&counts.logical_requests, &counts.retries, &counts.fallbacks];
+    let sends: u64 = parts.iter().map(|count| count.bound.min).sum();
+    let upstream = &mut counts.upstream_requests;
+    if upstream.bound.min < sends {
+        upstream.bound = Bound::range(sends, upstream.bound.max.map(|max| max.max(sends)));
+        upstream.evidence = upstream.evidence.clamp(Evidence::Derived, Evidence::Inferred);
+    }
+    counts
 }
 
 /// How a turn ended, over all its views.
 struct Ending {
     /// Some view holds the end.
     is_known: bool,
+    /// When it ended, as the views that hold the end say.
+    at: Option<DateTime<Utc>>,
     /// The provider's id of the request whose failure ended it.
     last_failure: Option<String>,
 }
@@ -55,7 +70,9 @@ impl Ending {
             let attempt = last.attempts.last().filter(|_| last.end == Some(RequestEnd::GivenUp))?;
             attempt.failure.as_ref()?.upstream_request_id.clone()
         });
-        Self { is_known: group.iter().any(|(part, turn)| is_settled_alone(part, turn)), last_failure }
+        let settled = group.iter().filter(|(part, turn)| is_settled_alone(part, turn));
+        let at = settled.clone().filter_map(|(_, turn)| turn.end.as_ref()?.at).max();
+        Self { is_known: settled.count() > 0, at, last_failure }
     }
 
     /// Returns whether a view reaches to the failure that ended the turn.
@@ -68,6 +85,14 @@ impl Ending {
             .and_then(|r| r.attempts.last());
         let id = last.and_then(|a| a.failure.as_ref()).and_then(|f| f.upstream_request_id.as_ref());
         id.is_some() && id == self.last_failure.as_ref()
+    }
+
+    /// Returns whether a view holds what was written until the turn had ended: the failure that ended it, something of a
+    /// later turn, or whatever was written after the end.
+    fn is_passed_by(&self, part: &Part<'_>, turn: &TurnView) -> bool {
+        let is_last = part.view.turns.last().is_some_and(|last| std::ptr::eq(last, turn));
+        let until = turn.told_until.zip(self.at).is_some_and(|(until, end)| until >= end);
+        !is_last || until || self.is_reached_by(turn)
     }
 
     /// Returns whether a view is known to lack the request whose failure ended the turn. Only where each failure it
@@ -159,7 +184,7 @@ pub(super) fn is_settled(part: &Part<'_>, turn: &TurnView, group: &Joined<'_>) -
     is_settled_alone(part, turn) || is_proven(part, turn, group)
 }
 
-fn is_settled_alone(part: &Part<'_>, turn: &TurnView) -> bool {
+pub(super) fn is_settled_alone(part: &Part<'_>, turn: &TurnView) -> bool {
     turn.complete || turn.end.is_some() && !part.view.tail_may_be_lost
 }
 
@@ -224,13 +249,7 @@ fn counts_in_view(
     let sum = sum_of(turn, source, settled);
     match requests {
         Shown::All if settled => sum,
-        Shown::None if sum.logical_requests.bound.min == 0 => Counts {
-            logical_requests: Count::not_visible(0),
-            upstream_requests: Count::not_visible(0),
-            retries: Count::not_visible(0),
-            fallbacks: Count::not_visible(0),
-            failed_attempts: Count::not_visible(0),
-        },
+        Shown::None if sum.logical_requests.bound.min == 0 => Counts::not_visible(),
         _ => {
             let lost = !settled && source == Source::Foreground && ending.is_missed_by(turn);
             // A send that is still open in this view is that request, and counts already.
@@ -255,7 +274,10 @@ fn closed_in_view(
         return None;
     }
     let settled = is_settled_alone(part, turn)
-        || part.view.ends_elsewhere && !part.view.tail_may_be_lost && ending.is_known;
+        || part.view.ends_elsewhere
+            && !part.view.tail_may_be_lost
+            && ending.is_known
+            && ending.is_passed_by(part, turn);
     (settled || of().all(|r| r.end.is_some())).then(|| sum_of(turn, source, settled))
 }
 

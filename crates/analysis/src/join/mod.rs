@@ -15,14 +15,14 @@ use retryscope_events::Source;
 use retryscope_record::{Facts, RunKey, Shown, SourceId, TurnOutcome, View};
 
 use crate::cause::cause_of;
-use crate::count::{Count, Counts, Evidence};
+use crate::count::{Counts, Evidence};
 use crate::engine::{AsOf, SourceState};
 use crate::infer::Inference;
 use crate::line::{MAY_GO_ON, quiet_since};
 use crate::run::{LogicalRequest, Run, RunOutcome, Time, Turn};
 use crate::view::{End, TurnView, ViewOfRun, merge_facts};
 
-use counts::{counts_of, opened};
+use counts::{counts_of, is_settled_alone, opened};
 use shown::{requests_of, time_of};
 
 /// One view with its source.
@@ -90,13 +90,11 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
     }
     let sum = |f: fn(&Turn) -> &Counts| turns.iter().map(f).fold(Counts::ZERO, |a, b| a.plus(b));
     let mut counts = sum(|t| &t.counts);
+    let mut background_counts = sum(|t| &t.background_counts);
     if turns.is_empty() {
-        counts.upstream_requests = Count::not_visible(0);
-        counts.logical_requests = Count::not_visible(0);
-        counts.retries = Count::not_visible(0);
-        counts.failed_attempts = Count::not_visible(0);
+        counts = Counts::not_visible();
+        background_counts = Counts::not_visible();
     }
-    let background_counts = sum(|t| &t.background_counts);
     let started_at = parts.iter().filter_map(|p| p.view.first_at).min();
     let ended_at = parts.iter().filter_map(|p| p.view.last_at).max();
     let mut time = turns.iter().map(|t| t.time).fold(Time::default(), Time::plus);
@@ -162,42 +160,50 @@ fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
     let single = parts.iter().all(|part| full(part) <= 1);
     let mut left_out = 0;
     let base = parts.iter().find(|part| full(part) > 0).map(|part| part.kind);
-    for part in parts {
-        for turn in part.view.turns.iter().filter(|t| !is_empty(t)) {
-            let requests = turn.requests.iter().filter(|r| r.id_is_native).map(|r| r.id.as_str());
-            let ids: BTreeSet<&str> =
-                turn.anchors.iter().map(String::as_str).chain(turn.key.as_deref()).chain(requests).collect();
-            // Two logs of the same kind hold different turns, unless an id says otherwise.
-            let repeats = |(known, members): &(BTreeSet<&str>, Joined<'_>)| {
-                members.iter().all(|(p, _)| p.kind != part.kind) || !known.is_disjoint(&ids)
+    let all = parts.iter().flat_map(|part| part.view.turns.iter().map(move |turn| (part, turn)));
+    let (later, first): (Vec<_>, Vec<_>) =
+        all.filter(|(_, turn)| !is_empty(turn)).partition(|(_, turn)| !single && turn.begins_elsewhere);
+    // What goes on with a turn is placed when that one is.
+    for (part, turn) in first.into_iter().chain(later) {
+        let requests = turn.requests.iter().filter(|r| r.id_is_native).map(|r| r.id.as_str());
+        let ids: BTreeSet<&str> =
+            turn.anchors.iter().map(String::as_str).chain(turn.key.as_deref()).chain(requests).collect();
+        // Two logs of the same kind hold different turns, unless an id says otherwise.
+        let repeats = |(known, members): &(BTreeSet<&str>, Joined<'_>)| {
+            let may_be_one = |(p, other): &(&Part<'_>, &TurnView)| {
+                p.kind != part.kind || may_go_on(p, other, turn) || may_go_on(part, turn, other)
             };
-            let mut found: Vec<usize> = if single {
-                groups.iter().position(repeats).into_iter().collect()
-            } else {
-                let shares = |(known, members): &(BTreeSet<&str>, Joined<'_>)| {
-                    let same_view = members.iter().any(|(p, _)| std::ptr::eq(*p, part));
-                    !same_view && !known.is_disjoint(&ids)
-                };
-                groups.iter().enumerate().filter(|(_, group)| shares(group)).map(|(index, _)| index).collect()
+            members.iter().all(may_be_one) || !known.is_disjoint(&ids)
+        };
+        let mut found: Vec<usize> = if single {
+            groups.iter().position(repeats).into_iter().collect()
+        } else {
+            let shares = |(known, members): &(BTreeSet<&str>, Joined<'_>)| {
+                let same_view = members.iter().any(|(p, _)| std::ptr::eq(*p, part));
+                !same_view && !known.is_disjoint(&ids)
             };
-            // What one view calls one turn and another calls several is one: nothing in it may count twice.
-            while found.len() > 1
-                && let Some(index) = found.pop()
-            {
-                let (known, members) = groups.remove(index);
-                groups[found[0]].0.extend(known);
-                groups[found[0]].1.extend(members);
+            groups.iter().enumerate().filter(|(_, group)| shares(group)).map(|(index, _)| index).collect()
+        };
+        if found.is_empty() && !single && turn.begins_elsewhere {
+            found.extend(beginning_of(part, turn, &groups));
+        }
+        // What one view calls one turn and another calls several is one: nothing in it may count twice.
+        while found.len() > 1
+            && let Some(index) = found.pop()
+        {
+            let (known, members) = groups.remove(index);
+            groups[found[0]].0.extend(known);
+            groups[found[0]].1.extend(members);
+        }
+        match found.first().copied() {
+            Some(index) => {
+                groups[index].0.extend(ids);
+                groups[index].1.push((part, turn));
             }
-            match found.first().copied() {
-                Some(index) => {
-                    groups[index].0.extend(ids);
-                    groups[index].1.push((part, turn));
-                }
-                // A further file of the best kind holds further turns; another kind of log without a common id may
-                // repeat what is there already, so it adds nothing.
-                None if base.is_none_or(|base| base == part.kind) => groups.push((ids, vec![(part, turn)])),
-                None => left_out += 1,
-            }
+            // A further file of the best kind holds further turns; another kind of log without a common id may
+            // repeat what is there already, so it adds nothing.
+            None if base.is_none_or(|base| base == part.kind) => groups.push((ids, vec![(part, turn)])),
+            None => left_out += 1,
         }
     }
     let mut groups: Vec<Joined<'a>> = groups.into_iter().map(|(_, members)| members).collect();
@@ -210,6 +216,23 @@ fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
         members.iter().filter_map(|(_, t)| t.started_at).min().map_or(i64::MAX, |at| at.timestamp_millis())
     });
     (groups, left_out)
+}
+
+/// Returns whether `later` may be the rest of a turn of which another source of the same kind holds the beginning.
+fn may_go_on(part: &Part<'_>, turn: &TurnView, later: &TurnView) -> bool {
+    later.begins_elsewhere && !is_settled_alone(part, turn) && turn.started_at <= later.started_at
+}
+
+/// Returns the group of the last turn of the same kind of log that began before this one, if this one may go on with it.
+fn beginning_of(part: &Part<'_>, turn: &TurnView, groups: &[(BTreeSet<&str>, Joined<'_>)]) -> Option<usize> {
+    let before = groups.iter().enumerate().flat_map(|(index, (_, members))| {
+        members.iter().filter(|(p, _)| p.kind == part.kind).map(move |(p, turn)| (index, *p, *turn))
+    });
+    let last = before
+        .filter(|(_, _, before)| before.started_at <= turn.started_at)
+        .max_by_key(|(_, _, before)| before.started_at)?;
+    let (index, of, before) = last;
+    may_go_on(of, before, turn).then_some(index)
 }
 
 fn is_empty(turn: &TurnView) -> bool {

@@ -113,6 +113,7 @@ impl ViewOfRun {
                 sent_by: None,
                 origin,
                 source_is_open: has_gap,
+                is_left_open: false,
                 explicit: false,
                 pending: None,
                 next_kind: None,
@@ -490,7 +491,8 @@ impl ViewOfRun {
 
     pub(super) fn end_turn(&mut self, turn: usize, end: End) {
         let deadline = end.reason.as_deref().is_some_and(is_deadline);
-        for request in self.turns[turn].requests.iter_mut().filter(|r| r.end.is_none()) {
+        let open = |r: &&mut RequestView| r.end.is_none() && !r.is_left_open;
+        for request in self.turns[turn].requests.iter_mut().filter(open) {
             close(request, end.origin, end.at, end.outcome, deadline);
         }
         // A second end of the same turn adds words, it does not take any away.

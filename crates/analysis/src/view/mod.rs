@@ -26,6 +26,7 @@ pub(crate) use candidate::merge_facts;
 use candidate::take;
 use ids::RequestIds;
 pub(crate) use memo::Memo;
+use request::leave_open;
 pub(crate) use request::{RequestEnd, RequestView};
 
 /// Entries of a ledger that are kept.
@@ -117,6 +118,9 @@ pub(crate) struct TurnView {
     /// How much of this turn's foreground requests is shown, where the source says so within the turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) foreground_requests: Option<Shown>,
+    /// It may go on with a turn of which another source holds the beginning.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) begins_elsewhere: bool,
     /// Something in it could not be read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) has_gap: bool,
@@ -335,6 +339,18 @@ impl ViewOfRun {
                 self.ends_untold = true;
                 self.ends_elsewhere = true;
             }
+            Mark::LeftOpen { request_id } => {
+                let found = self.turns.iter_mut().rev().flat_map(|t| t.requests.iter_mut().rev());
+                if let Some(request) =
+                    found.into_iter().find(|r| r.id == *request_id).filter(|r| r.end.is_none())
+                {
+                    leave_open(request, origin, at);
+                }
+            }
+            Mark::BeginsElsewhere => {
+                let index = self.open_turn();
+                self.turns[index].begins_elsewhere = true;
+            }
             Mark::TurnComplete => {
                 let index = self.open_or_last_turn();
                 self.turns[index].complete = true;
@@ -449,7 +465,10 @@ impl ViewOfRun {
             self.turns.reserve_exact(1);
         }
         let has_gap = std::mem::take(&mut self.gap_pending);
-        self.turns.push(TurnView { has_gap, ..TurnView::default() });
+        // What is missing when it begins is not there because the source shows more later on.
+        let requests = self.foreground.requests;
+        let foreground_requests = (requests < Shown::All).then_some(requests);
+        self.turns.push(TurnView { foreground_requests, has_gap, ..TurnView::default() });
     }
 
     fn open_or_last_turn(&mut self) -> usize {

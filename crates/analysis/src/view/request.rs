@@ -18,6 +18,7 @@ use super::Visibility;
 
 /// One logical request in one source.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a statement of its own that a source makes")]
 pub(crate) struct RequestView {
     pub(crate) id: String,
     /// Whether the id is the agent's own, so that other sources may use it too.
@@ -64,6 +65,9 @@ pub(crate) struct RequestView {
     /// Its own record, which says whether it is foreground, may have been lost.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) source_is_open: bool,
+    /// The process that asked ended before the request did: the end of its turn says nothing of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_left_open: bool,
     /// Attempts are records of their own; else they follow from retries and ends.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) explicit: bool,
@@ -366,6 +370,23 @@ pub(super) fn close(
         }
         TurnOutcome::Unknown => None,
     };
+}
+
+/// Leaves a request without an end, whose process ended: one more may have been sent by then, unless a wait was still on.
+pub(super) fn leave_open(request: &mut RequestView, origin: Origin, at: Option<DateTime<Utc>>) {
+    let in_wait = request.pending.is_some_and(|pending| ends_before(&pending, at, 0));
+    let may_have_left = request.pending.is_some() && !in_wait;
+    close(request, origin, at, TurnOutcome::Unknown, false);
+    if !request.explicit {
+        // A fallback is sent at once, as a first attempt is.
+        if request.next_kind.is_some() {
+            request.push(origin, Evidence::Derived, at);
+        } else if may_have_left {
+            request.extra = Some(Bound::range(0, Some(1)));
+        }
+    }
+    request.pending = None;
+    request.is_left_open = true;
 }
 
 /// Returns how an attempt ended that was in flight when its turn ended; `None` where that does not tell.

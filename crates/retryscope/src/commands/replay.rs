@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Utc};
-use retryscope_analysis::{Run, RunLine, RunOutcome, Turn, explain, words};
+use retryscope_analysis::{Run, RunLine, RunOutcome, Turn, explain, summarize, words};
 use retryscope_record::{RunKey, SourceId};
 use retryscope_report::share::Sharer;
 use retryscope_report::{json, text};
@@ -88,6 +88,12 @@ fn show(of: &Told<'_>, args: &Replay, display: Display, output: &mut Output) -> 
     let mut failed = false;
     for (index, run) in chosen.iter().enumerate() {
         failed |= run.failed_turns() > 0;
+        if display.format == Format::Json {
+            // Checks that the turn that was asked for is there.
+            turns(run, args)?;
+            output.json(&json::replay(run, &children(run, all), reader.now, path_of))?;
+            continue;
+        }
         for (n, turn) in turns(run, args)?.into_iter().enumerate() {
             let told = explain(run, turn, &children(run, all), reader.now);
             match display.format {
@@ -97,16 +103,12 @@ fn show(of: &Told<'_>, args: &Replay, display: Display, output: &mut Output) -> 
                     }
                     output.text(&text::replay(run, turn, &told, args.evidence, path_of, width()))?;
                 }
-                Format::Json if n > 0 => {}
-                Format::Json => {
-                    if let Some(object) = json::replay(run, &children(run, all), reader.now, path_of) {
-                        output.json(&object)?;
-                    }
-                }
-                _ => output.json(&brief(run, turn, &told))?,
+                _ => output.json(&brief(run, Some(turn), &told.summary))?,
             }
         }
-        if run.turns.is_empty() && display.format == Format::Text {
+        if run.turns.is_empty() && display.format != Format::Text {
+            output.json(&brief(run, None, &summarize(run, &[], reader.now)))?;
+        } else if run.turns.is_empty() {
             let nothing = "the log names this run and holds nothing about its requests".to_owned();
             let told: Vec<String> = std::iter::once(nothing).chain(run.blind_spots.iter().cloned()).collect();
             output.text(&format!("run {}: {}\n", run.key.id, told.join("; ")))?;
@@ -119,14 +121,15 @@ fn show(of: &Told<'_>, args: &Replay, display: Display, output: &mut Output) -> 
 }
 
 /// A small object for a model or a wrapper: two sentences, no headers, no stacks.
-fn brief(run: &Run, turn: &Turn, told: &retryscope_analysis::Explanation) -> Value {
-    let ok = turn.outcome == RunOutcome::Succeeded;
-    let failure = turn.cause.as_ref().map(|cause| &cause.failure);
+fn brief(run: &Run, turn: Option<&Turn>, summary: &str) -> Value {
+    let outcome = turn.map_or(run.outcome, |turn| turn.outcome);
+    let ok = outcome == RunOutcome::Succeeded;
+    let failure = turn.and_then(|turn| turn.cause.as_ref()).map(|cause| &cause.failure);
     let code = match failure {
         Some(failure) if !ok => format!("{}.{}", failure.class, failure.reason),
-        _ => turn.outcome.as_str().to_owned(),
+        _ => outcome.as_str().to_owned(),
     };
-    let upstream = &turn.counts.upstream_requests;
+    let upstream = &turn.map_or(&run.counts, |turn| &turn.counts).upstream_requests;
     let attempts = match upstream.is_visible() {
         true if upstream.bound.is_exact() => json!(upstream.bound.min),
         true => json!({"min": upstream.bound.min, "max": upstream.bound.max}),
@@ -136,7 +139,7 @@ fn brief(run: &Run, turn: &Turn, told: &retryscope_analysis::Explanation) -> Val
         "schema": "retryscope.replay.brief/1",
         "ok": ok,
         "code": code,
-        "content": two_sentences(&told.summary),
+        "content": two_sentences(summary),
         "metadata": {
             "run_id": &*run.key.id,
             "retryable": failure.map(|f| f.retryable),

@@ -36,6 +36,7 @@ const CUES: &[(&str, Cue)] = &[
     ("retry the request after", Cue::Before),
     ("retry your request in", Cue::Before),
     ("retry your request after", Cue::Before),
+    ("server requested", Cue::Before),
     ("please wait", Cue::Before),
     ("wait for", Cue::Before),
     ("resets in", Cue::Reset),
@@ -243,6 +244,7 @@ mod tests {
         check("or try again in 5 days 22 hours 11\nminutes.", Some(511_860_000));
         check("'Retry-After': '17'", Some(17_000));
         check("Please wait about 3 minutes before", Some(180_000));
+        check("Server requested 600s retry delay (max: 60s). 429 Rate limit reached", Some(600_000));
         check("请在 30 秒后重试", Some(30_000));
         check("请求过于频繁，请2分钟后再试", Some(120_000));
         check("20秒後に再試行してください", Some(20_000));
@@ -262,6 +264,7 @@ mod tests {
         check("No deployments available, try again in 60 seconds", None);
         check("try again in a moment", None);
         check("used 500 in 20 seconds", None);
+        check("the server requested 600 tokens", None);
         check("Retry your request with the ID or ARN of an inference profile", None);
     }
 
