@@ -143,6 +143,16 @@ pub struct Turn {
 }
 
 impl Turn {
+    /// Returns the last request of the prompt itself; the last side call where there is none.
+    pub fn last_asked(&self) -> Option<&LogicalRequest> {
+        self.requests.iter().rfind(|request| request.source == Source::Foreground).or(self.requests.last())
+    }
+
+    /// Returns whether the log says how it ended.
+    pub fn is_over(&self) -> bool {
+        matches!(self.outcome, RunOutcome::Succeeded | RunOutcome::Failed | RunOutcome::Cancelled)
+    }
+
     /// Returns the requests of the turn's own work, in order.
     pub fn foreground(&self) -> impl DoubleEndedIterator<Item = &LogicalRequest> {
         self.requests.iter().filter(|r| r.source == Source::Foreground)

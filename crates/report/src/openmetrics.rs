@@ -82,6 +82,7 @@ impl Past {
             let last = attempts.last();
             let at = last.and_then(|a| a.ended_at.or(a.started_at)).or(turn.ended_at).or(turn.started_at);
             let mut part = request.clone();
+            part.shows_attempts &= !turn.is_over();
             if sent < request.attempts.len() {
                 part.outcome = RequestOutcome::Open;
                 part.attempts = attempts.to_vec();
@@ -103,7 +104,7 @@ impl Past {
 
     /// Adds the end of a turn; its last request, which names model and provider, is known before.
     fn add_end(&mut self, shell: &Run, turn: &Turn) {
-        let requests: Vec<LogicalRequest> = turn.requests.last().cloned().into_iter().collect();
+        let requests: Vec<LogicalRequest> = turn.last_asked().cloned().into_iter().collect();
         let run = |outcome| Run {
             turns: vec![Turn { outcome, requests: requests.clone(), ..bare(turn) }],
             ..shell.clone()

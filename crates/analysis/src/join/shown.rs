@@ -17,16 +17,14 @@ use crate::view::{RequestEnd, RequestView, TurnView};
 use super::counts::{counts_of_request, is_settled};
 use super::{Joined, Part, rank};
 
-/// The requests to show: from the view that tells most, with details that other views hold of the same attempts.
+/// The requests to show: from the view that tells most, with details that other views hold of the same attempts. Side calls
+/// of which that view tells nothing are shown from the one that tells most of them.
 ///
 /// Where there was one request only, what all views together know of the turn is known of it.
 pub(super) fn requests_of(group: &Joined<'_>, joined: &Counts) -> Vec<LogicalRequest> {
     let told = |(part, turn): &&(&Part<'_>, &TurnView)| {
         // The prompt's own requests before side calls: a log of which only a title is left tells nothing of them.
-        let of = |source: Source| turn.requests.iter().filter(move |r| r.source == source);
-        let asked: usize = of(Source::Foreground).map(|r| r.attempts.len()).sum();
-        let beside: usize = of(Source::Background).map(|r| r.attempts.len()).sum();
-        let attempts = (asked, beside);
+        let attempts = (attempts_of(turn, Source::Foreground), attempts_of(turn, Source::Background));
         let known = |a: &&Attempt| match (&a.failure, a.outcome) {
             (Some(failure), _) => !failure.says_nothing(),
             (None, outcome) => outcome == Some(AttemptOutcome::Ok),
@@ -35,7 +33,28 @@ pub(super) fn requests_of(group: &Joined<'_>, joined: &Counts) -> Vec<LogicalReq
         let exact = turn.requests.iter().all(|r| r.upstream(is_settled(part, turn, group)).0.is_exact());
         (attempts, exact, part.view.foreground.attempts, details, std::cmp::Reverse(rank(part.kind)))
     };
-    let Some((part, turn)) = group.iter().max_by_key(|member| told(member)) else { return Vec::new() };
+    let Some(member) = group.iter().max_by_key(|member| told(member)) else { return Vec::new() };
+    let mut requests = requests_in(member, group, joined, |_| true);
+    if attempts_of(member.1, Source::Background) == 0 {
+        let beside = group.iter().filter(|(_, turn)| attempts_of(turn, Source::Background) > 0);
+        if let Some(beside) = beside.max_by_key(|member| told(member)) {
+            requests.extend(requests_in(beside, group, joined, |source| source == Source::Background));
+        }
+    }
+    requests
+}
+
+fn attempts_of(turn: &TurnView, source: Source) -> usize {
+    turn.requests.iter().filter(|r| r.source == source).map(|r| r.attempts.len()).sum()
+}
+
+/// The requests of one view, of some sources.
+fn requests_in(
+    (part, turn): &(&Part<'_>, &TurnView),
+    group: &Joined<'_>,
+    joined: &Counts,
+    shows: fn(Source) -> bool,
+) -> Vec<LogicalRequest> {
     let mut details: BTreeMap<&str, Vec<&Attempt>> = BTreeMap::new();
     for (other, turn) in group {
         if !std::ptr::eq(*other, *part) {
@@ -62,6 +81,7 @@ pub(super) fn requests_of(group: &Joined<'_>, joined: &Counts) -> Vec<LogicalReq
         && turn.requests.iter().filter(|r| r.source == Source::Foreground).count() == 1;
     turn.requests
         .iter()
+        .filter(|request| shows(request.source))
         .map(|request| {
             let counts = match request.source {
                 Source::Foreground if single => joined.clone(),

@@ -61,10 +61,10 @@ impl<'a, F: FnMut(&Names, Key, Sample)> Told<'a, F> {
     }
 
     fn of_turn(&mut self, turn: &'a Turn) {
-        if !matches!(turn.outcome, RunOutcome::Succeeded | RunOutcome::Failed | RunOutcome::Cancelled) {
+        if !turn.is_over() {
             return;
         }
-        let last = turn.requests.last().and_then(|r| r.attempts.last());
+        let last = turn.last_asked().and_then(|r| r.attempts.last());
         let class = turn.cause.as_ref().map_or("none", |cause| cause.failure.class.as_str());
         let key = Key::new(Metric::RunOutcomes, self.base(last)).words(&[turn.outcome.as_str(), class]);
         self.add(key, turn.ended_at, 1);
@@ -76,6 +76,7 @@ impl<'a, F: FnMut(&Names, Key, Sample)> Told<'a, F> {
         let started = first.and_then(|a| a.started_at.or(a.ended_at)).or(opened);
         // While a request is open its bound has no end; what its log shows of attempts tells how it will be.
         let open_but_told = request.outcome == RequestOutcome::Open
+            && !turn.is_over()
             && request.shows_attempts
             && request.attempts.iter().all(|attempt| attempt.sends.is_exact());
         let visibility = match request.upstream.evidence {

@@ -30,7 +30,7 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
     // Without its end it may have gone on, and the reason may still have come.
     let cut = || {
         let turn = subject.run.turns.last().filter(|turn| turn.outcome == RunOutcome::Interrupted)?;
-        let attempt = turn.requests.last()?.attempts.last()?;
+        let attempt = turn.last_asked()?.attempts.last()?;
         let silent = attempt.failure.as_ref().is_none_or(|f| f.message.is_none() && f.status.is_none());
         (attempt.outcome == Some(AttemptOutcome::Failed) && silent).then(|| {
             Found::unknown(

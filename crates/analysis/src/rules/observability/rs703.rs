@@ -1,5 +1,7 @@
 //! RS703: what is reported is not what happened.
 
+use retryscope_events::Source;
+
 use crate::rules::{Check, Found, Rule, Subject};
 use crate::run::RunOutcome;
 
@@ -26,7 +28,9 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
         }
     }
     for turn in subject.run.turns.iter().filter(|turn| turn.outcome == RunOutcome::Failed) {
-        let Some(request) = turn.requests.iter().rev().find(|r| r.outcome.is_failed_at_once()) else {
+        let Some(request) =
+            turn.requests.iter().rfind(|r| r.source == Source::Foreground && r.outcome.is_failed_at_once())
+        else {
             continue;
         };
         let said = turn
