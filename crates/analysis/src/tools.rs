@@ -17,6 +17,9 @@ pub struct Entry {
     pub at: Option<DateTime<Utc>>,
     /// Where it stands.
     pub origin: Origin,
+    /// Place of its turn among those of its log, from 0.
+    #[serde(default)]
+    pub turn: usize,
     /// What.
     pub what: What,
 }
@@ -32,8 +35,22 @@ pub enum What {
     BudgetSpent(BudgetDenied),
     /// Somebody cancelled.
     Cancelled,
+    /// A logical request was asked for; whether its record says in which turn.
+    Asked {
+        /// Its turn is named.
+        in_named_turn: bool,
+    },
     /// A model request was sent, a retry planned, or a fallback made: activity, for what must stop after a cancel.
     Activity,
+    /// The run, or a turn of it, ended.
+    Ended,
+}
+
+impl What {
+    /// Returns whether something was sent or executed.
+    pub fn is_activity(&self) -> bool {
+        matches!(self, What::Attempt(_) | What::Asked { .. } | What::Activity)
+    }
 }
 
 /// The attempts of one tool call, in order.
@@ -67,6 +84,36 @@ pub fn calls(ledger: &[Entry]) -> Vec<Call<'_>> {
         }
     }
     calls
+}
+
+/// What happened after a cancel.
+#[derive(Debug)]
+pub(crate) struct AfterCancel<'a> {
+    pub(crate) cancel: &'a Entry,
+    /// What was sent or started for the same prompt.
+    pub(crate) acts: Vec<&'a Entry>,
+    /// A request that was asked next, of which the log does not say whether it is for another prompt.
+    pub(crate) asked: Option<&'a Entry>,
+}
+
+/// Returns what happened after the first cancel; `None` without one.
+pub(crate) fn after_cancel(ledger: &[Entry]) -> Option<AfterCancel<'_>> {
+    let at = ledger.iter().position(|entry| entry.what == What::Cancelled)?;
+    let (cancel, later) = (&ledger[at], &ledger[at + 1..]);
+    // What is asked after the end of the turn, or in another one, is another prompt.
+    let is_other = |entry: &&Entry| matches!(entry.what, What::Asked { .. }) && entry.turn != cancel.turn;
+    let same = later.iter().take_while(|entry| entry.what != What::Ended && !is_other(entry)).count();
+    let is_after = |at: Option<DateTime<Utc>>| at.zip(cancel.at).is_some_and(|(at, cancel)| at > cancel);
+    let is_act = |entry: &&Entry| match &entry.what {
+        What::Activity | What::Asked { .. } => is_after(entry.at),
+        // The end of what was running when it was cancelled is no new act.
+        What::Attempt(a) if a.status == Some(ToolStatus::Denied) => false,
+        What::Attempt(a) => a.status == Some(ToolStatus::Started) || is_after(a.started_at),
+        _ => false,
+    };
+    let acts = later.iter().take(same).filter(is_act).collect();
+    let asked = later.get(same).filter(|entry| entry.what == What::Asked { in_named_turn: false });
+    Some(AfterCancel { cancel, acts, asked })
 }
 
 impl Call<'_> {
@@ -111,23 +158,24 @@ pub fn told(ledger: &[Entry]) -> Vec<String> {
         }
         out.push(text);
     }
-    for (what, name) in
-        [("Denied", "a denial"), ("BudgetSpent", "the spent budget"), ("Cancelled", "the cancel")]
-    {
-        let is = |entry: &Entry| match &entry.what {
-            What::Denied(_) => what == "Denied",
-            What::BudgetSpent(_) => what == "BudgetSpent",
-            What::Cancelled => what == "Cancelled",
-            _ => false,
-        };
-        let Some(at) = ledger.iter().position(is) else { continue };
-        let after =
-            ledger[at + 1..].iter().filter(|e| matches!(e.what, What::Attempt(_) | What::Activity)).count();
-        out.push(match after {
+    let denied = |entry: &Entry| matches!(entry.what, What::Denied(_));
+    let spent = |entry: &Entry| matches!(entry.what, What::BudgetSpent(_));
+    let after = |is: &dyn Fn(&Entry) -> bool| {
+        let later = &ledger[ledger.iter().position(is)? + 1..];
+        let same = later.iter().take_while(|entry| entry.what != What::Ended);
+        Some(same.filter(|entry| entry.what.is_activity()).count())
+    };
+    let after_cancel = after_cancel(ledger).filter(|after| after.asked.is_none() || !after.acts.is_empty());
+    for (count, name) in [
+        (after(&denied), "a denial"),
+        (after(&spent), "the spent budget"),
+        (after_cancel.map(|after| after.acts.len()), "the cancel"),
+    ] {
+        out.extend(count.map(|count| match count {
             0 => format!("nothing was sent or executed after {name}"),
             1 => format!("one thing was sent or executed after {name}"),
             n => format!("{n} things were sent or executed after {name}"),
-        });
+        }));
     }
     out
 }

@@ -199,7 +199,7 @@ impl ViewOfRun {
             None => self.turn_of(event),
         };
         self.turns[turn].touch(event.ts);
-        self.note_ledger(origin, event);
+        self.note_ledger(turn, origin, event);
         match &event.body {
             Body::RunStarted(body) => {
                 self.declared.get_or_insert_default().take(body);
@@ -231,21 +231,25 @@ impl ViewOfRun {
     }
 
     /// Keeps what the ledger needs. Model traffic counts only once there is something that it may have to stop for.
-    fn note_ledger(&mut self, origin: Origin, event: &Event) {
+    fn note_ledger(&mut self, turn: usize, origin: Origin, event: &Event) {
         let what = match &event.body {
             Body::ToolAttempt(body) => What::Attempt(Box::new(body.clone())),
             Body::PermissionDenied(body) => What::Denied(body.clone()),
             Body::BudgetDenied(body) => What::BudgetSpent(body.clone()),
             Body::RunCancelled(_) => What::Cancelled,
-            Body::ModelRequest(_) | Body::ModelAttempt(_) | Body::ModelRetry(_) | Body::ModelFallback(_)
-                if !self.ledger.is_empty() =>
-            {
-                What::Activity
-            }
+            _ if self.ledger.is_empty() => return,
+            Body::RunFinished(_) => What::Ended,
+            Body::ModelRequest(_) => What::Asked { in_named_turn: event.turn.is_some() },
+            Body::ModelAttempt(_) | Body::ModelRetry(_) | Body::ModelFallback(_) => What::Activity,
             _ => return,
         };
         if self.ledger.len() < LEDGER_LIMIT {
-            self.ledger.push(Entry { at: event.ts, origin, what });
+            // The record of an attempt that is over is written when it is over.
+            let at = match &event.body {
+                Body::ModelAttempt(body) if body.outcome.is_some() => body.started_at,
+                _ => event.ts,
+            };
+            self.ledger.push(Entry { at, origin, turn, what });
         }
     }
 

@@ -119,15 +119,27 @@ fn over_policy(subject: &Subject<'_>, request: &LogicalRequest) -> Option<Found>
 fn by_candidate(request: &LogicalRequest) -> Vec<(u64, Option<u64>, Origin)> {
     let mut candidates: Vec<&Candidate> = Vec::new();
     let mut told: Vec<(u64, Option<u64>, Origin)> = Vec::new();
+    let mut others: Vec<u64> = Vec::new();
     for attempt in &request.attempts {
         let index = candidates.iter().position(|known| **known == *attempt.candidate).unwrap_or_else(|| {
             candidates.push(&attempt.candidate);
             told.push((0, None, attempt.origin));
+            others.push(0);
             told.len() - 1
         });
         let (announcing, most, _) = &mut told[index];
         *announcing += u64::from(attempt.max_attempts.is_some());
         *most = (*most).max(attempt.max_attempts);
+        others[index] += u64::from(attempt.max_attempts.is_none());
+    }
+    // Where each attempt but the last came with one, the last is the one that the announcement before it was about.
+    let last = request.attempts.last();
+    let last = last.filter(|last| last.max_attempts.is_none()).map(|last| &last.candidate);
+    for (index, candidate) in candidates.iter().enumerate() {
+        let (announcing, ..) = &mut told[index];
+        if *announcing > 0 && others[index] == 1 && last.is_some_and(|last| **last == **candidate) {
+            *announcing += 1;
+        }
     }
     told
 }

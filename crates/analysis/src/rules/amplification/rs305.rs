@@ -5,6 +5,7 @@ use retryscope_taxonomy::{Class, Reason};
 
 use crate::judge::Failure;
 use crate::rules::{Check, Found, Rule, Subject};
+use crate::run::LogicalRequest;
 
 pub(super) const RULE: Rule = Rule {
     code: "RS305",
@@ -20,7 +21,10 @@ pub(super) const RULE: Rule = Rule {
 fn check(subject: &Subject<'_>) -> Vec<Found> {
     let turns = subject.run.turns.iter();
     let side = turns.flat_map(|turn| turn.requests.iter().map(move |request| (turn, request)));
-    let side = side.filter(|(_, request)| request.source == Source::Background);
+    // The run waits for a compaction.
+    let is_waited_for =
+        |r: &LogicalRequest| r.purpose.as_deref().is_some_and(|what| what.contains("compact"));
+    let side = side.filter(|(_, request)| request.source == Source::Background && !is_waited_for(request));
     let mut unknown = Vec::new();
     for (turn, request) in side {
         let again: Vec<_> = request

@@ -1,5 +1,6 @@
 //! RS102: a failure that no retry can pass was retried.
 
+use retryscope_events::Layer;
 use retryscope_record::Origin;
 use retryscope_taxonomy::{Class, Reason};
 
@@ -27,6 +28,10 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
         let hopeless = is_hopeless(failure.class);
         // What was changed before it was sent again is another question.
         if !hopeless || !failed.changed.is_empty() || !next.changed.is_empty() || failure.retryable {
+            continue;
+        }
+        // A person may have put right what was wrong.
+        if failed.layer == Some(Layer::User) || next.layer == Some(Layer::User) {
             continue;
         }
         if is_listed(subject, request, failed) {

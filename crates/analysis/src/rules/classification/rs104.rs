@@ -23,7 +23,8 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
     let mut out = Vec::new();
     for (request, failed, next) in subject.repeats() {
         let Some(failure) = &failed.failure else { continue };
-        if failure.status == Some(429) && failure.class == Class::Exhausted {
+        let same_account = !failed.changed.iter().any(|what| what == "credential" || what == "account");
+        if failure.status == Some(429) && failure.class == Class::Exhausted && same_account {
             out.push(
                 Found::violation(
                     "a 429 that means a used-up quota was retried like a rate limit",

@@ -17,11 +17,18 @@ pub(super) const RULE: Rule = Rule {
     check: Check::Run(check),
 };
 
+/// Providers that answer so themselves (the table `minimax` of the taxonomy).
+const SAY_SO: &[&str] = &["minimax"];
+
 fn check(subject: &Subject<'_>) -> Vec<Found> {
     let mut unknown = Vec::new();
     for attempt in subject.requests().flat_map(|(_, request)| &request.attempts) {
         let Some(failure) = &attempt.failure else { continue };
         let Some(status) = failure.status.filter(|status| *status >= 500) else { continue };
+        let provider = attempt.candidate.provider.as_deref().unwrap_or_default().to_ascii_lowercase();
+        if SAY_SO.contains(&provider.as_str()) {
+            continue;
+        }
         if matches!(failure.class, Class::Exhausted | Class::Auth) {
             let what = match failure.class {
                 Class::Auth => "a refused key",

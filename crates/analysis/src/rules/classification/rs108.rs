@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use retryscope_events::AttemptKind;
 use retryscope_record::{Origin, RunKey};
+use retryscope_taxonomy::{Class, Reason};
 
 use crate::explain::describe;
 use crate::judge::Failure;
@@ -22,6 +23,9 @@ pub(super) const RULE: Rule = Rule {
     check: Check::Runs(check),
 };
 
+/// Provider, status, code, class and reason of an error.
+type Met<'a> = (&'a str, u16, Option<&'a str>, Class, Reason);
+
 /// What one agent did about one error.
 struct Did {
     failure: Failure,
@@ -33,7 +37,7 @@ struct Did {
 }
 
 fn check(fleet: &Fleet<'_>) -> Vec<(RunKey, Found)> {
-    let mut seen: BTreeMap<(&str, u16, Option<&str>), BTreeMap<&str, Did>> = BTreeMap::new();
+    let mut seen: BTreeMap<Met<'_>, BTreeMap<&str, Did>> = BTreeMap::new();
     for (run, turn, request) in fleet.requests() {
         let Some((index, attempt)) = request.attempts.iter().enumerate().find(|(_, a)| a.failure.is_some())
         else {
@@ -43,7 +47,12 @@ fn check(fleet: &Fleet<'_>) -> Vec<(RunKey, Found)> {
         let (Some(provider), Some(status)) = (attempt.candidate.provider.as_deref(), failure.status) else {
             continue;
         };
-        let agents = seen.entry((provider, status, failure.code.as_deref())).or_default();
+        // A stated wait may be too long to sit out: that is no disagreement about the error.
+        if failure.retry_after_ms.is_some() {
+            continue;
+        }
+        let error = (provider, status, failure.code.as_deref(), failure.class, failure.reason);
+        let agents = seen.entry(error).or_default();
         let did = agents.entry(&run.key.agent).or_insert_with(|| Did {
             failure: failure.clone(),
             retried: 0,

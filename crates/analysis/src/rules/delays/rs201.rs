@@ -21,6 +21,10 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
     let mut unknown = Vec::new();
     for (_, failed, next) in subject.repeats() {
         let Some(asked) = failed.failure.as_ref().and_then(|f| f.retry_after_ms) else { continue };
+        // The wait was stated to another account.
+        if failed.changed.iter().any(|what| what == "credential" || what == "account") {
+            continue;
+        }
         match failed.waited_ms.or(failed.delay_ms) {
             // Two clocks, and times that are rounded, differ by a little.
             Some(waited) if waited + asked / 50 + 50 < asked => {

@@ -26,12 +26,19 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
     for (turn, request) in subject.requests() {
         for attempt in &request.attempts {
             let asked = attempt.failure.as_ref().and_then(|f| f.retry_after_ms);
-            let stated = asked.is_some() || attempt.delay_source == Some(DelaySource::Server);
-            let planned =
-                attempt.delay_ms.or(attempt.waited_ms).or(asked.filter(|_| attempt.waited_ms.is_some()));
+            // What a person or a queue held up is no wait of the program's.
+            if matches!(attempt.delay_source, Some(DelaySource::User | DelaySource::Queue)) {
+                continue;
+            }
+            let stated =
+                asked.or(attempt.delay_ms.filter(|_| attempt.delay_source == Some(DelaySource::Server)));
+            // As far as it was really slept through; the plan, where that is not told.
+            let slept = attempt.waited_ms.or(attempt.delay_ms);
             let own = attempt.failure.as_ref().and_then(|f| subject.limits(&attempt.candidate, f));
             let cap = own.map_or(CAP, |limits| limits.retry_after_cap_ms);
-            if let Some(wait) = planned.filter(|wait| *wait > cap && stated) {
+            if let Some(wait) =
+                stated.zip(slept).map(|(stated, slept)| stated.min(slept)).filter(|wait| *wait > cap)
+            {
                 out.push(
                     Found::violation(
                         format!("a stated wait of {} was slept through", words::span(wait)),

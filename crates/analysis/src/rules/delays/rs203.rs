@@ -1,5 +1,7 @@
 //! RS203: waits without any randomness.
 
+use retryscope_events::DelaySource;
+
 use crate::rules::{Check, Found, Rule, Subject};
 
 pub(super) const RULE: Rule = Rule {
@@ -23,6 +25,7 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
             .attempts
             .iter()
             .filter(|a| a.failure.as_ref().is_none_or(|f| f.retry_after_ms.is_none()))
+            .filter(|a| matches!(a.delay_source, None | Some(DelaySource::Backoff)))
             .filter_map(|a| Some((a.delay_ms?, a.origin)))
             .filter(|(delay, _)| *delay > 0)
             .collect();
@@ -45,10 +48,13 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
     vec![Found::unknown(message, few)]
 }
 
-/// Returns the shape of waits that follow one to the millisecond. A longest wait that comes twice is taken for a cap.
+/// Returns the shape of waits that follow one to the millisecond. A longest wait that comes twice at the end is taken for a
+/// cap, where enough waits before it show the shape.
 fn formula(delays: &[u64]) -> Option<&'static str> {
     let longest = delays.iter().copied().max()?;
-    let cap = if delays.iter().filter(|delay| **delay == longest).count() > 1 { longest } else { u64::MAX };
+    let free = delays.iter().take_while(|delay| **delay < longest).count();
+    let has_cap = free >= ENOUGH && delays.len() > free + 1;
+    let cap = if has_cap { longest } else { u64::MAX };
     let all = |next: &dyn Fn(u64) -> u64| delays.windows(2).all(|pair| pair[1] == next(pair[0]).min(cap));
     let step = delays.get(1)?.checked_sub(*delays.first()?)?;
     if step == 0 {
@@ -71,5 +77,8 @@ mod tests {
         assert_eq!(formula(&[700, 700, 700]), Some("are all equal"));
         assert_eq!(formula(&[1000, 2000, 3900]), None);
         assert_eq!(formula(&[2000, 1000, 500]), None);
+        // Two waits alike at the end of two others show no shape.
+        assert_eq!(formula(&[731, 1311, 1311]), None);
+        assert_eq!(formula(&[731, 1311, 2600, 2600]), None);
     }
 }

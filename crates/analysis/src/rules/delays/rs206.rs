@@ -1,5 +1,7 @@
 //! RS206: far longer waited than asked.
 
+use retryscope_events::DelaySource;
+
 use crate::rules::{Check, Found, Rule, Subject};
 use crate::run::Attempt;
 use crate::words;
@@ -17,6 +19,9 @@ pub(super) const RULE: Rule = Rule {
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {
     let over = subject.repeats().find_map(|(_, failed, next)| {
+        if matches!(failed.delay_source, Some(DelaySource::User | DelaySource::Queue)) {
+            return None;
+        }
         let asked = failed.failure.as_ref()?.retry_after_ms?;
         let waited = failed.waited_ms.or(failed.delay_ms)?;
         (waited > asked * 5 && waited > asked + 60_000).then_some((asked, waited, next.origin))

@@ -1,6 +1,6 @@
 //! RS401: content went where the policy does not let it go.
 
-use retryscope_policy::own::{self, Recipients, Refusal};
+use retryscope_policy::own::{self, Recipients, RecipientsTo, Refusal};
 
 use crate::recipients::{Recipient, recipients};
 use crate::rules::{Check, Found, Rule, Subject};
@@ -45,7 +45,14 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
     let mut out: Vec<Found> = received.iter().filter_map(|recipient| judge(rule, first, recipient)).collect();
     if out.is_empty() {
         let n = words::times(received.len() as u64);
-        out.push(Found::pass(format!("all recipients were allowed (looked at {n})")));
+        let listed = rule.providers.iter().any(|provider| provider == first.provider);
+        let always = match rule.to {
+            RecipientsTo::AllowList if !listed => {
+                format!("; {} as the first candidate's provider, which a list need not name", first.provider)
+            }
+            _ => String::new(),
+        };
+        out.push(Found::pass(format!("all recipients were allowed (looked at {n}{always})")));
     }
     out
 }

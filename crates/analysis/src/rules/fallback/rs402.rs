@@ -1,6 +1,6 @@
 //! RS402: another candidate was asked for something that it cannot do better.
 
-use retryscope_events::{AttemptKind, Candidate};
+use retryscope_events::{AttemptKind, AttemptOutcome, Candidate};
 use retryscope_taxonomy::{Class, Reason};
 
 use crate::explain::describe;
@@ -26,9 +26,11 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
             let unchanged = pair[0].changed.iter().all(|what| what == "model" || what == "provider");
             let what = describe(failure);
             match failure.class {
-                // Another candidate may have the model or the path that this one lacks.
+                // Another candidate may have the model or the path that this one lacks, or take what this one does not.
                 Class::InvalidRequest
-                    if unchanged && !matches!(failure.reason, Reason::ModelNotFound | Reason::EndpointNotFound) =>
+                    if unchanged
+                        && !matches!(failure.reason, Reason::ModelNotFound | Reason::EndpointNotFound)
+                        && pair[1].outcome != Some(AttemptOutcome::Ok) =>
                 {
                     out.push(Found::violation(format!("{what} was handed to another candidate unchanged"), evidence));
                 }

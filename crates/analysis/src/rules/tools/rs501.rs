@@ -1,6 +1,6 @@
 //! RS501: done twice what must be done once.
 
-use super::is_repeat;
+use super::repeats;
 use crate::rules::{Check, Found, Rule, Subject};
 use crate::tools::calls;
 
@@ -18,13 +18,7 @@ pub(super) const RULE: Rule = Rule {
 fn check(subject: &Subject<'_>) -> Vec<Found> {
     let mut out = Vec::new();
     for call in calls(&subject.run.ledger) {
-        let repeats: Vec<_> = call
-            .attempts
-            .iter()
-            .enumerate()
-            .filter(|(i, (_, a))| is_repeat(*i, a))
-            .map(|(_, (e, _))| e.origin)
-            .collect();
+        let repeats: Vec<_> = repeats(&call).into_iter().map(|(entry, _)| entry.origin).collect();
         let marked = call.attempts.iter().find_map(|(_, a)| a.idempotency.as_deref());
         let writes =
             call.attempts.iter().any(|(_, a)| matches!(a.effect.as_deref(), Some("write" | "external")));

@@ -1,6 +1,6 @@
 //! RS502: the end was unknown, and it was done again.
 
-use retryscope_events::ToolStatus;
+use retryscope_events::{ToolAttempt, ToolStatus};
 
 use crate::rules::{Check, Found, Rule, Subject};
 use crate::tools::calls;
@@ -21,7 +21,7 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
     for call in calls(&subject.run.ledger) {
         for (index, (entry, attempt)) in call.attempts.iter().enumerate() {
             let code = attempt.error_code.as_deref().unwrap_or_default().to_ascii_lowercase();
-            let timed_out = attempt.status == Some(ToolStatus::Uncertain)
+            let timed_out = matches!(attempt.status, Some(ToolStatus::Uncertain | ToolStatus::TimedOut))
                 || (attempt.status == Some(ToolStatus::Failed)
                     && (code.contains("timeout") || code.contains("timed_out")));
             if !timed_out
@@ -30,9 +30,13 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
             {
                 continue;
             }
-            let next = call.attempts.get(index + 1);
-            // A receiver that knows the key does it once; an approval is a person's decision.
-            let safe = next.is_some_and(|(_, n)| n.idempotency_key.is_some() || n.approved == Some(true));
+            let next = call.attempts[index + 1..].iter().find(|(_, n)| n.status != Some(ToolStatus::Denied));
+            // A receiver that knows the key does it once; an approval is a person's decision, and a check looked first.
+            let checked = |n: &ToolAttempt| {
+                n.replay_check.as_ref().and_then(|check| check.get("ok")?.as_bool()) == Some(true)
+            };
+            let safe = next
+                .is_some_and(|(_, n)| n.idempotency_key.is_some() || n.approved == Some(true) || checked(n));
             match (next, attempt.effect.is_some()) {
                 (Some(_), _) if safe => {}
                 (Some((again, _)), true) => out.push(Found::violation(

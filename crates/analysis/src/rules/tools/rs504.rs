@@ -1,11 +1,8 @@
 //! RS504: it went on after it was told to stop.
 
-use retryscope_events::ToolStatus;
-
-use super::after;
 use crate::rules::{Check, Found, Rule, Subject};
 use crate::run::RunOutcome;
-use crate::tools::What;
+use crate::tools::{AfterCancel, What, after_cancel};
 use crate::words;
 
 pub(super) const RULE: Rule = Rule {
@@ -20,7 +17,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {
-    let Some((cancel, later)) = after(&subject.run.ledger, |e| matches!(e.what, What::Cancelled)) else {
+    let Some(AfterCancel { cancel, acts, asked }) = after_cancel(&subject.run.ledger) else {
         let cancelled = subject.run.turns.iter().filter(|turn| turn.outcome == RunOutcome::Cancelled);
         let ends: Vec<_> = cancelled.filter_map(|turn| turn.end_origin).collect();
         let tools = subject.run.ledger.iter().any(|entry| matches!(entry.what, What::Attempt(_)));
@@ -34,25 +31,19 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
             _ => Vec::new(),
         };
     };
-    let active: Vec<_> = later
-        .iter()
-        .filter(|entry| match &entry.what {
-            What::Activity => true,
-            // The end of what was running when it was cancelled is no new act.
-            What::Attempt(a) => {
-                a.status == Some(ToolStatus::Started)
-                    || a.started_at.zip(cancel.at).is_some_and(|(s, c)| s > c)
-            }
-            _ => false,
-        })
-        .collect();
-    let Some(last) = active.last() else {
-        return vec![Found::pass("nothing was sent or started after the cancel")];
+    let Some(last) = acts.last() else {
+        return vec![match asked {
+            Some(asked) => Found::unknown(
+                "a request was asked after the cancel; whether for another prompt is not in the log",
+                vec![cancel.origin, asked.origin],
+            ),
+            None => Found::pass("nothing was sent or started after the cancel"),
+        }];
     };
     let span =
         last.at.zip(cancel.at).and_then(|(to, from)| u64::try_from((to - from).num_milliseconds()).ok());
     let until = span.map(|ms| format!(", the last {} after it", words::span(ms))).unwrap_or_default();
-    let n = words::counted(crate::Bound::exact(active.len() as u64), "thing was", "things were");
-    let evidence = [cancel.origin].into_iter().chain(active.iter().map(|e| e.origin)).collect();
+    let n = words::counted(crate::Bound::exact(acts.len() as u64), "thing was", "things were");
+    let evidence = [cancel.origin].into_iter().chain(acts.iter().map(|e| e.origin)).collect();
     vec![Found::violation(format!("{n} sent or started after the cancel{until}"), evidence)]
 }

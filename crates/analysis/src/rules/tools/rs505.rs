@@ -2,7 +2,7 @@
 
 use super::after;
 use crate::rules::{Check, Found, Rule, Subject};
-use crate::tools::What;
+use crate::tools::{Entry, What};
 
 pub(super) const RULE: Rule = Rule {
     code: "RS505",
@@ -16,9 +16,11 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {
-    let Some((denied, later)) = after(&subject.run.ledger, |e| matches!(e.what, What::BudgetSpent(_))) else {
-        return Vec::new();
-    };
+    // A budget of model requests says nothing about tools.
+    let of_tools = |kind: &str| !kind.contains("model");
+    let is_spent =
+        |e: &Entry| matches!(&e.what, What::BudgetSpent(b) if b.kind.as_deref().is_none_or(of_tools));
+    let Some((denied, later)) = after(&subject.run.ledger, is_spent) else { return Vec::new() };
     let again: Vec<_> = later
         .iter()
         .filter(|entry| matches!(&entry.what, What::Attempt(a) if a.attempt.is_some_and(|n| n > 1)))
@@ -28,7 +30,7 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
         let evidence = [denied.origin].into_iter().chain(again).collect();
         return vec![Found::violation("a tool was executed again after the budget was spent", evidence)];
     }
-    if later.iter().any(|entry| matches!(entry.what, What::Activity)) {
+    if later.iter().any(|entry| matches!(entry.what, What::Activity | What::Asked { .. })) {
         return vec![Found::unknown(
             "requests followed the spent budget; whether they are retries is not said",
             vec![denied.origin],

@@ -1,6 +1,6 @@
 //! RS506: repeated on condition, without looking.
 
-use super::is_repeat;
+use super::repeats;
 use crate::rules::{Check, Found, Rule, Subject};
 use crate::tools::calls;
 
@@ -18,7 +18,7 @@ pub(super) const RULE: Rule = Rule {
 fn check(subject: &Subject<'_>) -> Vec<Found> {
     let mut out = Vec::new();
     for call in calls(&subject.run.ledger) {
-        for (_, (entry, attempt)) in call.attempts.iter().enumerate().filter(|(i, (_, a))| is_repeat(*i, a)) {
+        for (entry, attempt) in repeats(&call) {
             if attempt.idempotency.as_deref() != Some("conditional") {
                 continue;
             }

@@ -1,6 +1,6 @@
 //! RS507: repeated without asking.
 
-use super::is_repeat;
+use super::repeats;
 use crate::rules::{Check, Found, Rule, Subject};
 use crate::tools::calls;
 
@@ -18,7 +18,7 @@ pub(super) const RULE: Rule = Rule {
 fn check(subject: &Subject<'_>) -> Vec<Found> {
     let mut out = Vec::new();
     for call in calls(&subject.run.ledger) {
-        for (_, (entry, attempt)) in call.attempts.iter().enumerate().filter(|(i, (_, a))| is_repeat(*i, a)) {
+        for (entry, attempt) in repeats(&call) {
             let evidence = vec![entry.origin];
             match (attempt.replay_policy.as_deref(), attempt.approved) {
                 (Some("never"), approved) if approved != Some(true) => {
