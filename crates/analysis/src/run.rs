@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use retryscope_events::{
-    AttemptKind, AttemptOutcome, Candidate, DelaySource, ErrorSource, Layer, Source, Usage,
+    AttemptKind, AttemptOutcome, Candidate, Decision, DelaySource, ErrorSource, Layer, Source, Usage,
 };
 use retryscope_policy::own::OwnPolicy;
 use retryscope_record::{Facts, Origin, RunKey, SourceId};
@@ -192,6 +192,8 @@ pub struct LogicalRequest {
     pub requested_model: Option<String>,
     /// The provider's word for why the answer ended; `None` without an answer, or where the log does not say.
     pub stop_reason: Option<String>,
+    /// Why it was given up, as the agent says; `None` where it was not, or the log does not say.
+    pub decision: Option<Decision>,
     /// Where it begins.
     pub origin: Origin,
 }

@@ -146,7 +146,12 @@ fn budget(turn: &Turn) -> Option<String> {
 
 fn time(turn: &Turn) -> Option<String> {
     let waiting = turn.time.waiting_ms?;
-    let wall = turn.time.wall_ms.map(|wall| format!(" of {}", words::span(wall))).unwrap_or_default();
+    // Waits of requests that overlap are summed.
+    let wall = match turn.time.wall_ms {
+        Some(wall) if waiting > wall => format!(", over requests at the same time in {},", words::span(wall)),
+        Some(wall) => format!(" of {}", words::span(wall)),
+        None => String::new(),
+    };
     let asked = turn
         .requests
         .iter()

@@ -3,8 +3,8 @@
 //! Not for: which sentence a run deserves (see `story`).
 
 use chrono::{DateTime, Utc};
-use retryscope_events::{AttemptKind, Candidate};
-use retryscope_taxonomy::Reason;
+use retryscope_events::{AttemptKind, Candidate, Decision};
+use retryscope_taxonomy::{Class, Reason};
 
 use crate::count::Bound;
 use crate::judge::Failure;
@@ -31,6 +31,15 @@ pub(super) fn visible_bound(request: &LogicalRequest, sends: Bound) -> Bound {
     if request.upstream.is_visible() { request.upstream.bound } else { Bound::at_least(sends.min) }
 }
 
+/// Whether a log says of a failure that it happened, and nothing else.
+fn is_silent(failure: &Failure) -> bool {
+    failure.reason == Reason::NoDetail
+        && failure.class == Class::Unknown
+        && failure.status.is_none()
+        && failure.message.is_none()
+        && failure.code.is_none()
+}
+
 /// "answered 503 (unavailable) to all 4 requests", "answered 500, 503 and 500 to ...", "could not be reached for ...".
 pub(super) fn answers(attempts: &[&Attempt], requests: &str) -> String {
     let failures: Vec<&Failure> = attempts.iter().filter_map(|a| a.failure.as_ref()).collect();
@@ -38,7 +47,7 @@ pub(super) fn answers(attempts: &[&Attempt], requests: &str) -> String {
         return format!("failed {requests}, for a reason this log does not give");
     };
     let (silent, known): (Vec<&Attempt>, Vec<&Attempt>) =
-        attempts.iter().partition(|a| a.failure.as_ref().is_none_or(|f| f.reason == Reason::NoDetail));
+        attempts.iter().partition(|a| a.failure.as_ref().is_none_or(is_silent));
     if let (false, Some(last)) = (silent.is_empty(), known.last()) {
         let of = requests.strip_prefix("all ").unwrap_or(requests);
         let is_last = known.len() == 1 && attempts.last().is_some_and(|a| std::ptr::eq(*a, *last));
@@ -60,6 +69,12 @@ pub(super) fn answers(attempts: &[&Attempt], requests: &str) -> String {
             (None, Reason::Timeout) => format!("did not answer {requests} in time"),
             (None, Reason::StreamCut | Reason::Reset | Reason::IdleTimeout) => {
                 format!("broke off ({reason}) {requests}")
+            }
+            (None, Reason::NoDetail) if first.class != Class::Unknown => {
+                format!("failed {requests} ({})", spaced(first.class.as_str()))
+            }
+            (None, Reason::NoDetail) if first.message.is_some() || first.code.is_some() => {
+                format!("failed {requests}, with an error of no known kind")
             }
             (None, Reason::NoDetail) => format!("failed {requests}, for a reason this log does not give"),
             (None, _) => format!("failed {requests} ({reason})"),
@@ -106,6 +121,15 @@ pub(super) fn repeated(retries: Bound) -> String {
     }
 }
 
+/// ", since its retry budget was spent"; empty where the log names no limit of the agent's own.
+pub(super) fn given_up_for(request: &LogicalRequest) -> &'static str {
+    match request.decision {
+        Some(Decision::Budget) => ", since its retry budget was spent",
+        Some(Decision::Deadline) => ", since its time was up",
+        _ => "",
+    }
+}
+
 /// Waits that an attempt followed, in ms.
 pub(super) fn waited_between(request: &LogicalRequest) -> u64 {
     let followed = request.attempts.len().saturating_sub(1);
@@ -131,7 +155,11 @@ pub(crate) fn describe(failure: &Failure) -> String {
     let reason = spaced(failure.reason.as_str());
     match failure.status {
         Some(status) => format!("{status} {reason}"),
-        None if failure.reason == Reason::NoDetail => "an error without detail".to_owned(),
+        None if failure.reason == Reason::NoDetail && failure.class != Class::Unknown => {
+            format!("{} error", spaced(failure.class.as_str()))
+        }
+        None if is_silent(failure) => "an error without detail".to_owned(),
+        None if failure.reason == Reason::NoDetail => "an error of no known kind".to_owned(),
         None => reason,
     }
 }

@@ -11,8 +11,8 @@ use crate::run::{Attempt, Cause, LogicalRequest, RequestOutcome, Run, RunOutcome
 use crate::words;
 
 use super::phrases::{
-    answers, by_candidate, clock, describe, first_line, fold, limit_word, name, repeated, retries_after,
-    short_id, span_of, told_apart, visible_bound, waited_between,
+    answers, by_candidate, clock, describe, first_line, fold, given_up_for, limit_word, name, repeated,
+    retries_after, short_id, span_of, told_apart, visible_bound, waited_between,
 };
 
 pub(super) fn summary(run: &Run, turn: &Turn, children: &[&Run], now: DateTime<Utc>) -> String {
@@ -191,7 +191,10 @@ impl Story<'_> {
             );
         }
         if retries.max == Some(0) && request.fallbacks == 0 {
-            return format!("{agent} did not send it again; no answer was produced.");
+            return format!(
+                "{agent} did not send it again{}; no answer was produced.",
+                given_up_for(request)
+            );
         }
         let mut did = Vec::new();
         if retries.min > 0 || retries.max.is_none_or(|max| max > 0) {
@@ -207,7 +210,8 @@ impl Story<'_> {
             0 => String::new(),
             ms => format!(" ({least}{} of waiting)", words::span(ms)),
         };
-        format!("{agent} {}{waits} and gave up{after}; no answer was produced.", words::list(&did))
+        let why = given_up_for(request);
+        format!("{agent} {}{waits} and gave up{after}{why}; no answer was produced.", words::list(&did))
     }
 
     /// What kind of failure it was, where that changes what a person should do.
@@ -243,6 +247,8 @@ impl Story<'_> {
             },
             "transient" if request.retries.bound.max == Some(0) && request.fallbacks == 0 => match asked {
                 Some(asked) => format!("This kind of error passes by itself; the provider asked to wait {asked}."),
+                // Why no second try was made has been said.
+                None if !given_up_for(request).is_empty() => return None,
                 None => "This kind of error often passes by itself, and no second try was made.".to_owned(),
             },
             _ => return None,

@@ -122,6 +122,7 @@ fn requests_in(
                 usage: request.usage.clone(),
                 requested_model: request.requested_model.clone(),
                 stop_reason: request.stop_reason.clone(),
+                decision: request.decision,
                 origin: request.origin,
             }
         })

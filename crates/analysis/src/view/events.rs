@@ -104,6 +104,7 @@ impl ViewOfRun {
                 usage: None,
                 requested_model: None,
                 stop_reason: None,
+                decision: None,
                 told_attempts: None,
                 own_records: 0,
                 retry_number: None,
@@ -464,6 +465,7 @@ impl ViewOfRun {
             }
         }
         request.tell_attempts(number(body.attempts));
+        request.decision = body.decision.or(request.decision);
         request.end = Some(if body.decision == Some(Decision::Cancelled) {
             RequestEnd::Cancelled
         } else {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use retryscope_events::{AttemptKind, AttemptOutcome, Candidate, Layer, Source, Usage};
+use retryscope_events::{AttemptKind, AttemptOutcome, Candidate, Decision, Layer, Source, Usage};
 use retryscope_record::{Origin, Shown, TurnOutcome};
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +41,9 @@ pub(crate) struct RequestView {
     pub(crate) requested_model: Option<String>,
     #[serde(default)]
     pub(crate) stop_reason: Option<String>,
+    /// Why it was given up, as its end says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) decision: Option<Decision>,
     /// Attempts that its end says there were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) told_attempts: Option<u64>,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use retryscope_events::Decision;
 use retryscope_policy::{AboveCap, Shows};
 use retryscope_record::{Origin, RunKey};
 use retryscope_taxonomy::Class;
@@ -26,6 +27,10 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
     let mut out = Vec::new();
     for (turn, request) in subject.requests() {
         if !request.outcome.is_failed_at_once() {
+            continue;
+        }
+        // A limit of the agent's own ended it, and says so.
+        if matches!(request.decision, Some(Decision::Budget | Decision::Deadline)) {
             continue;
         }
         let Some(attempt) = request.attempts.iter().rev().find(|a| a.failure.is_some()) else { continue };
