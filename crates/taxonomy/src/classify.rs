@@ -2,8 +2,9 @@
 
 use crate::failure::{Confidence, Failure, Judgement};
 use crate::index::{Chain, Index, Match, Rank};
-use crate::unwrap::{Layer, layers};
+use crate::unwrap::{Layer, layers, status_of_phrase};
 use crate::wait::{self, LONGEST_THROTTLE_MS, Places, Stated};
+use crate::weigh::blames_request;
 use crate::{Class, Reason};
 
 /// Says what a failure is.
@@ -123,9 +124,16 @@ fn effective_statuses(layers: &[Layer], given: Option<u16>) -> Vec<Option<u16>> 
         for (layer, status) in
             layers.iter().zip(&mut statuses).rev().filter(|(layer, _)| layer.from_body == from_body)
         {
-            outer = layer.status.or(outer);
+            // Beside a status that blames the request, a number in its words is one that the request held.
+            let is_echo = layer.status_in_words && blames_request(outer);
+            outer = layer.status.filter(|_| !is_echo).or(outer);
             *status = outer;
         }
+    }
+    if statuses.iter().all(Option::is_none)
+        && let Some(said) = layers.iter().find_map(|layer| status_of_phrase(&layer.text))
+    {
+        statuses.fill(Some(said));
     }
     statuses
 }

@@ -4,12 +4,14 @@
 //! rows that match: fine before weak before status alone, then the order of the tables, then that of the rows.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use aho_corasick::AhoCorasick;
 
 use crate::table::{Row, Table, TableError, embedded};
 use crate::unwrap::Layer;
+use crate::weigh::{Standing, is_outvoted, least_place};
 
 /// How much a row knows; smaller goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -260,12 +262,16 @@ impl Index {
     fn holds(&self, at: usize, hits: &Hits, status: Option<u16>, headers: &[(&str, &str)]) -> bool {
         let Some(compiled) = self.rows.get(at) else { return false };
         let Some(row) = self.row(compiled) else { return false };
-        let one_of =
-            |wanted: &[usize], found: &[usize]| wanted.is_empty() || wanted.iter().any(|p| found.contains(p));
-        one_of(&compiled.code, &hits.codes)
-            && one_of(&compiled.any, &hits.phrases)
-            && compiled.all.iter().all(|p| hits.phrases.contains(p))
-            && !compiled.none.iter().any(|p| hits.phrases.contains(p))
+        let shared = self.tables.get(compiled.table).is_some_and(|table| table.shared);
+        let least = least_place(row, shared, status);
+        let found = |pattern: &usize| hits.places.get(pattern).copied().unwrap_or_default();
+        let is_code = |pattern: &usize| found(pattern).code.is_some_and(|place| place >= least);
+        let is_phrase = |pattern: &usize| found(pattern).phrase.is_some_and(|place| place >= least);
+        (compiled.code.is_empty() || compiled.code.iter().any(is_code))
+            && (compiled.any.is_empty() || compiled.any.iter().any(is_phrase))
+            && compiled.all.iter().all(is_phrase)
+            && !compiled.none.iter().any(|pattern| found(pattern).phrase.is_some())
+            && !is_outvoted(row, status)
             && (row.status.is_empty() || status.is_some_and(|status| row.status.contains(&status)))
             && (row.header.is_empty() || row.header.iter().any(|wanted| was_sent(wanted, headers)))
     }
@@ -292,17 +298,27 @@ impl Index {
             } else {
                 around.is_whole_field()
             };
-            if is_phrase && !hits.phrases.contains(&pattern) {
-                hits.phrases.push(pattern);
+            if !is_phrase && !is_code {
+                continue;
             }
-            if is_code && !hits.codes.contains(&pattern) {
-                hits.codes.push(pattern);
+            let is_within = |name: &Range<usize>| {
+                name.start + text_start <= hit.start() && hit.end() <= name.end + text_start
+            };
+            let place = match in_text {
+                false => Standing::Field,
+                true if layer.names.iter().any(is_within) => Standing::Name,
+                true => Standing::Words,
+            };
+            let found = hits.places.entry(pattern).or_default();
+            if is_phrase {
+                found.phrase = found.phrase.max(Some(place));
             }
-            if is_phrase || is_code {
-                for &row in self.triggered.get(pattern).into_iter().flatten() {
-                    if !hits.rows.contains(&row) {
-                        hits.rows.push(row);
-                    }
+            if is_code {
+                found.code = found.code.max(Some(place));
+            }
+            for &row in self.triggered.get(pattern).into_iter().flatten() {
+                if !hits.rows.contains(&row) {
+                    hits.rows.push(row);
                 }
             }
         }
@@ -312,9 +328,16 @@ impl Index {
 
 #[derive(Default)]
 struct Hits {
-    phrases: Vec<usize>,
-    codes: Vec<usize>,
+    /// The best places of each pattern found.
+    places: BTreeMap<usize, Found>,
     rows: Vec<usize>,
+}
+
+/// Where a pattern was found, as a phrase and as a code.
+#[derive(Debug, Clone, Copy, Default)]
+struct Found {
+    phrase: Option<Standing>,
+    code: Option<Standing>,
 }
 
 fn was_sent(wanted: &str, headers: &[(&str, &str)]) -> bool {

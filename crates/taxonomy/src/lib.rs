@@ -15,6 +15,7 @@ mod reason;
 mod table;
 mod unwrap;
 mod wait;
+mod weigh;
 
 pub use class::{Class, UnknownClass};
 pub use classify::classify;

@@ -115,8 +115,22 @@ impl Reader<'_> {
                 }
                 Some(b',') => self.at += 1,
                 Some(b'}' | b':') => return None,
-                Some(_) => items.push(self.value(nesting)?),
+                Some(_) => {
+                    let item = self.value(nesting)?;
+                    items.push(self.named_object(item, nesting)?);
+                }
             }
+        }
+    }
+
+    /// Protobuf prints an object of a list behind its name: `[retry_delay { seconds: 23 }]`.
+    fn named_object(&mut self, item: Value, nesting: usize) -> Option<Value> {
+        match item {
+            Value::String(name) if self.peek() == Some(b'{') => {
+                let object = self.object(nesting + 1)?;
+                Some(Value::Object(Map::from_iter([(name, object)])))
+            }
+            item => Some(item),
         }
     }
 

@@ -7,17 +7,23 @@
 //! Bounded: [`MAX_DEPTH`] wrappings, [`MAX_TEXT`] bytes, [`MAX_LAYERS`] layers. Never fails: what cannot be taken
 //! apart stays a text.
 
+mod fields;
 mod fold;
 mod html;
 mod lenient;
+mod names;
 mod status;
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use aho_corasick::AhoCorasick;
 use serde_json::Value;
 
+use fields::{CAUSE_KEYS, CODE_KEYS, SILENT_KEYS, is_number, is_wait_field, protobuf_duration};
 pub(crate) use fold::fold;
+use fold::fold_with_names;
+pub(crate) use status::status_of_phrase;
 
 /// Wrappings inside wrappings beyond this are read as plain text.
 const MAX_DEPTH: usize = 8;
@@ -32,10 +38,14 @@ const MAX_SPANS: usize = 24;
 pub(crate) struct Layer {
     /// The status that this layer itself states.
     pub(crate) status: Option<u16>,
+    /// Whether `status` was found in a sentence instead of a field.
+    pub(crate) status_in_words: bool,
     /// Values of fields that hold codes, in lower case.
     pub(crate) codes: Vec<String>,
     /// The words, folded.
     pub(crate) text: String,
+    /// Where quoted names stand in `text`.
+    pub(crate) names: Vec<Range<usize>>,
     /// Fields that state a wait or a reset time, and headers kept in the body, by lower-case name.
     pub(crate) fields: Vec<(String, String)>,
     /// Whether this came from the body, rather than from what a client printed.
@@ -43,6 +53,11 @@ pub(crate) struct Layer {
 }
 
 impl Layer {
+    fn of_text(raw: &str, status: Option<u16>) -> Self {
+        let (text, names) = fold_with_names(raw);
+        Self { status, status_in_words: true, text, names, ..Self::default() }
+    }
+
     /// What a log keeps as the code of a failure, beside its text.
     pub(crate) fn of_code(code: &str) -> Self {
         let mut layer = Self { text: fold(code), ..Self::default() };
@@ -137,7 +152,10 @@ impl Unwrapping {
             return;
         }
         if html::is_html(raw) {
-            self.push_text(&html::text_of(raw));
+            // A client puts the status in front of the page.
+            let status = raw.split('<').next().and_then(status::status_in);
+            let page = html::text_of(raw);
+            self.push(Layer::of_text(&page, status.or_else(|| status::status_in(&page))));
             return;
         }
         let own = self.take_objects(raw, depth);
@@ -150,14 +168,14 @@ impl Unwrapping {
                 let behind = cause.get(..leading).filter(|digits| digits.len() == 3);
                 let status = behind.and_then(|digits| status::status_in(&format!("{marker}{digits}")));
                 let status = status::status_in(wrapper).or(status);
-                self.push(Layer { status, text: fold(wrapper), ..Layer::default() });
+                self.push(Layer::of_text(wrapper, status));
             }
             None => self.push_text(&own),
         }
     }
 
     fn push_text(&mut self, raw: &str) {
-        self.push(Layer { status: status::status_in(raw), text: fold(raw), ..Layer::default() });
+        self.push(Layer::of_text(raw, status::status_in(raw)));
     }
 
     /// Unwraps each object in `raw` and returns what stands around them.
@@ -175,7 +193,8 @@ impl Unwrapping {
                 // The cut keeps a brace, so that a cue such as "429 {" is still one.
                 own.push_str(rest.get(..open).unwrap_or_default());
                 own.push_str("{} ");
-                self.value(&value, depth + 1);
+                let key = key_before(rest.get(..open).unwrap_or_default());
+                self.value(&value, key, depth + 1);
                 rest = candidate.get(len..).unwrap_or_default();
             } else {
                 own.push_str(rest.get(..=open).unwrap_or_default());
@@ -186,12 +205,13 @@ impl Unwrapping {
         own
     }
 
-    fn value(&mut self, value: &Value, depth: usize) {
+    fn value(&mut self, value: &Value, key: &str, depth: usize) {
         let mut layer = Layer::default();
         let mut words = String::new();
-        self.collect(value, "", depth, &mut layer, &mut words, 0);
+        self.collect(value, key, depth, &mut layer, &mut words, 0);
+        layer.status_in_words = layer.status.is_none();
         layer.status = layer.status.or_else(|| status::status_in(&words));
-        layer.text = fold(&words);
+        (layer.text, layer.names) = fold_with_names(&words);
         self.push(layer);
     }
 
@@ -211,6 +231,12 @@ impl Unwrapping {
             Value::Object(map) => {
                 if key.eq_ignore_ascii_case("headers") {
                     take_headers(map, layer);
+                    return;
+                }
+                if let Some(wait) =
+                    protobuf_duration(map).filter(|_| is_wait_field(&key.to_ascii_lowercase()))
+                {
+                    layer.fields.push((key.to_ascii_lowercase(), wait));
                     return;
                 }
                 for (name, inner) in map {
@@ -264,93 +290,15 @@ impl Unwrapping {
     }
 }
 
-/// Fields whose value is a code, not a sentence.
-const CODE_KEYS: &[&str] = &[
-    "type",
-    "code",
-    "status",
-    "reason",
-    "error_code",
-    "errorcode",
-    "error_type",
-    "errortype",
-    "err_code",
-    "name",
-    "__type",
-    ":exception-type",
-    "exception",
-    "exception_type",
-    "finish_reason",
-    "finishreason",
-    "stop_reason",
-    "stopreason",
-    "blockreason",
-    "block_reason",
-    "native_finish_reason",
-    "limit_type",
-    "x-amzn-errortype",
-];
-
-/// Fields that hold what the upstream said.
-const CAUSE_KEYS: &[&str] =
-    &["raw", "cause", "original_error", "upstream_error", "upstreambody", "inner", "body"];
-
-/// Fields that name things or repeat the request: their words are no evidence.
-const SILENT_KEYS: &[&str] = &[
-    "request_id",
-    "requestid",
-    "id",
-    "url",
-    "documentation_url",
-    "help",
-    "doc_url",
-    "input",
-    "prompt",
-    "content",
-    "delta",
-    "arguments",
-    "instructions",
-    "tools",
-    "messages",
-    "model",
-    "param",
-    "stack",
-    "user_id",
-    "object",
-    "plan_type",
-    "provider_name",
-    "timestamp",
-    "domain",
-    "service",
-    "@type",
-    "$fault",
-    "link",
-    "links",
-    "text",
-    "description",
-    "cf-ray",
-    "date",
-];
+/// The name of an object that stands in a text: protobuf prints `retry_delay { seconds: 12 }`.
+fn key_before(lead: &str) -> &str {
+    let lead = lead.trim_end_matches([' ', ':', '=']);
+    let key = lead.rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default();
+    if is_wait_field(&key.to_ascii_lowercase()) { key } else { "" }
+}
 
 fn looks_wrapped(text: &str) -> bool {
     text.contains(['{', '<']) || markers().is_some_and(|markers| markers.is_match(text))
-}
-
-fn is_number(text: &str) -> bool {
-    !text.is_empty() && text.len() <= 8 && text.bytes().all(|b| b.is_ascii_digit())
-}
-
-fn is_wait_field(name: &str) -> bool {
-    name.contains("retry_after")
-        || name.contains("retryafter")
-        || name.contains("retry-after")
-        || matches!(
-            name,
-            "retrydelay" | "resets_in_seconds" | "resets_at" | "reset_at" | "quotaresettimestamp"
-        )
-        || name.starts_with("x-ratelimit-reset")
-        || name.starts_with("x-codex-")
-        || name.starts_with("anthropic-ratelimit-")
 }
 
 fn push_code(layer: &mut Layer, text: &str) {

@@ -32,6 +32,7 @@ const BEFORE: &[&str] = &[
 const AFTER: &[&str] = &[
     "bad request",
     "unauthorized",
+    "authorization required",
     "payment required",
     "forbidden",
     "not found",
@@ -139,7 +140,7 @@ fn starts_with_any(text: &str, phrases: &[&str]) -> bool {
         .any(|phrase| text.get(..phrase.len()).is_some_and(|head| head.eq_ignore_ascii_case(phrase)))
 }
 
-/// "429 Too many ...", "503: {..", "500，upstream" - but not "500 requests per minute".
+/// "429 Too many ...", "503: {..", "500，upstream", "400 messages.2: .." - but not "500 requests per minute".
 fn leads_a_sentence(after: &str) -> bool {
     let Some(next) = after.chars().next() else { return true };
     if matches!(next, ':' | '，' | '；' | '：' | '·' | '-' | '|' | '\n') {
@@ -148,23 +149,60 @@ fn leads_a_sentence(after: &str) -> bool {
     let word = after.trim_start();
     match word.chars().next() {
         None => true,
-        Some(c) => !c.is_ascii_lowercase() && !c.is_ascii_digit() || starts_with_any(word, LOWER_CASE_LEADS),
+        Some(c) if c.is_ascii_digit() => false,
+        Some(c) => !c.is_ascii_lowercase() || !counts_something(word),
     }
 }
 
-/// Words with which providers begin a lower-case message after the status.
-const LOWER_CASE_LEADS: &[&str] = &[
-    "rate",
-    "too many",
-    "quota",
-    "insufficient",
-    "invalid",
-    "model",
-    "upstream",
-    "the ",
-    "litellm",
-    "openai",
-    "your",
+/// Whether `words`, right behind a number, say what it is a number of.
+fn counts_something(words: &str) -> bool {
+    let mut split = words.split_whitespace().map(|word| word.trim_end_matches([',', '.', ';', ')']));
+    let (Some(first), second) = (split.next(), split.next()) else { return false };
+    // "messages.2.content" and "messages:" are places in the request.
+    if !first.bytes().all(|b| b.is_ascii_lowercase()) {
+        return false;
+    }
+    let is_plural = |word: &str| {
+        word.len() > 3 && word.ends_with('s') && !["ss", "us", "is"].iter().any(|end| word.ends_with(end))
+    };
+    let things =
+        ["tokens", "requests", "messages", "characters", "bytes", "seconds", "minutes", "hours", "days"];
+    is_plural(first) || MEASURES.contains(&first) || second.is_some_and(|word| things.contains(&word))
+}
+
+/// Words behind a number that count or compare.
+const MEASURES: &[&str] = &[
+    "of", "and", "or", "to", "out", "more", "less", "in", "per", "x", "ms", "s", "sec", "min", "h", "kb",
+    "mb", "gb", "kib", "mib", "gib", "percent", "token", "request", "byte", "second", "minute", "hour",
+    "day", "new", "total",
+];
+
+/// Returns the status whose standard reason phrase is all that folded `text` says, perhaps behind the name of an
+/// exception. Some clients keep nothing else of an answer.
+pub(crate) fn status_of_phrase(text: &str) -> Option<u16> {
+    let said = text.rsplit("error: ").next().unwrap_or(text).trim().trim_end_matches('.');
+    REASON_PHRASES.iter().find(|(phrase, _)| *phrase == said).map(|&(_, status)| status)
+}
+
+const REASON_PHRASES: &[(&str, u16)] = &[
+    ("bad request", 400),
+    ("unauthorized", 401),
+    ("payment required", 402),
+    ("forbidden", 403),
+    ("not found", 404),
+    ("method not allowed", 405),
+    ("request timeout", 408),
+    ("conflict", 409),
+    ("payload too large", 413),
+    ("content too large", 413),
+    ("unsupported media type", 415),
+    ("unprocessable entity", 422),
+    ("unprocessable content", 422),
+    ("too many requests", 429),
+    ("internal server error", 500),
+    ("bad gateway", 502),
+    ("service unavailable", 503),
+    ("gateway timeout", 504),
 ];
 
 #[cfg(test)]
@@ -190,6 +228,11 @@ mod tests {
         check("HTTP 429: x", Some(429));
         check("Client error '404 Not Found' for url", Some(404));
         check("status_code=502", Some(502));
+        check("400 messages.2.content.1: unexpected id", Some(400));
+        check("400 messages: roles must alternate", Some(400));
+        check("503 maintenance", Some(503));
+        check("500 llama runner has ended", Some(500));
+        check("429 slow", Some(429));
         check("failed with status code 500", Some(500));
     }
 
@@ -203,5 +246,23 @@ mod tests {
         check("a key of 404 characters", None);
         check("gpt-500 is new", None);
         check("cost $500", None);
+        check("429 tokens used of 500 lines", None);
+        check("500 input tokens are left", None);
+        check("404 characters, no more", None);
+        check("500 of 800 were read", None);
+        check("500 ms have passed", None);
+        check("a page of 503 maintenance", None);
+    }
+
+    #[test]
+    fn reads_a_reason_phrase_that_stands_alone() {
+        for (text, expected) in [
+            ("ai_apicallerror: not found", Some(404)),
+            ("bad request", Some(400)),
+            ("the file was not found", None),
+            ("conflict of roles", None),
+        ] {
+            assert_eq!(status_of_phrase(text), expected, "{text}");
+        }
     }
 }

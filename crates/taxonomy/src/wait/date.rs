@@ -1,6 +1,6 @@
 //! Dates with a time of day as sentences hold them: "2026-12-01 at 00:00 UTC", "Mar 17th, 2030 5:46 PM".
 
-use chrono::{DateTime, FixedOffset, NaiveDate, NaiveDateTime, NaiveTime, TimeZone, Utc};
+use chrono::{DateTime, Datelike, FixedOffset, NaiveDate, NaiveDateTime, NaiveTime, TimeZone, Utc};
 
 /// What a clock shows at some moment, and where that clock hangs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +46,60 @@ pub(super) fn near_end_of(text: &str) -> Option<Written> {
     let from = text.char_indices().rev().nth(2 * NEAR).map_or(0, |(at, _)| at);
     let tail = text.get(from..)?;
     tail.char_indices().find_map(|(at, _)| first_in(tail.get(at..)?))
+}
+
+/// What a clock in a known zone shows at the next reset, where a text leaves out the year, or the day, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Recurring {
+    /// Month and day; `None` for every day.
+    day: Option<(u32, u32)>,
+    time: NaiveTime,
+    zone: FixedOffset,
+}
+
+impl Recurring {
+    /// The first such moment after `base`.
+    pub(super) fn next_after(self, base: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let today = base.with_timezone(&self.zone).date_naive();
+        let days: [Option<NaiveDate>; 2] = match self.day {
+            Some((month, day)) => {
+                [0, 1].map(|later| NaiveDate::from_ymd_opt(today.year() + later, month, day))
+            }
+            None => [Some(today), today.succ_opt()],
+        };
+        let mut moments =
+            days.into_iter().flatten().filter_map(|day| in_zone(day.and_time(self.time), self.zone));
+        moments.find(|moment| *moment > base)
+    }
+}
+
+/// Reads "3pm (utc)" and "jan 18, 11:30am (utc)" at the start of folded `text`; without a zone they are none.
+pub(super) fn recurring(text: &str) -> Option<Recurring> {
+    let text = after_date(text);
+    let dated = month(text).and_then(|(month, rest)| {
+        let (day, rest) = number(rest.trim_start_matches(['.', ' ']), 2)?;
+        Some(((month, day), after_date(ordinal(rest))))
+    });
+    let (day, rest) = dated.map_or((None, text), |(day, rest)| (Some(day), rest));
+    let (time, rest) = time_of_day(rest).or_else(|| whole_hour(rest))?;
+    Some(Recurring { day, time, zone: zone(rest)? })
+}
+
+/// "3pm".
+fn whole_hour(text: &str) -> Option<(NaiveTime, &str)> {
+    let (hour, rest) = number(text, 2)?;
+    half_of_day(hour, rest.trim_start())
+        .and_then(|(hour, rest)| Some((NaiveTime::from_hms_opt(hour, 0, 0)?, rest)))
+}
+
+/// The hour on a clock of 24 hours, where "am" or "pm" follows.
+fn half_of_day(hour: u32, half: &str) -> Option<(u32, &str)> {
+    let rest = half.get(2..)?;
+    match half.get(..2)? {
+        "am" if (1..=12).contains(&hour) => Some((hour % 12, rest)),
+        "pm" if (1..=12).contains(&hour) => Some((hour % 12 + 12, rest)),
+        _ => None,
+    }
 }
 
 fn after_date(rest: &str) -> &str {
@@ -117,12 +171,7 @@ fn time_of_day(text: &str) -> Option<(NaiveTime, &str)> {
             rest = fraction.trim_start_matches(|c: char| c.is_ascii_digit());
         }
     }
-    let half = rest.trim_start();
-    let (hour, rest) = match half.get(..2) {
-        Some("am") if (1..=12).contains(&hour) => (hour % 12, half.get(2..)?),
-        Some("pm") if (1..=12).contains(&hour) => (hour % 12 + 12, half.get(2..)?),
-        _ => (hour, rest),
-    };
+    let (hour, rest) = half_of_day(hour, rest.trim_start()).unwrap_or((hour, rest));
     Some((NaiveTime::from_hms_opt(hour, minute, second)?, rest))
 }
 
@@ -180,6 +229,29 @@ mod tests {
         check("17 March 2030, 12:30 pm GMT", Some("2030-03-17 12:30:00"), Some(1_899_981_000));
         check("2026-08-06T20:06:00.250+08:00", Some("2026-08-06 20:06:00"), Some(1_786_017_960));
         check("2026-08-06 20:06 (UTC+8)", Some("2026-08-06 20:06:00"), Some(1_786_017_960));
+    }
+
+    #[test]
+    fn what_recurs_is_next_after_the_failure() {
+        let next = |text: &str, base: &str| {
+            recurring(text)?.next_after(base.parse().ok()?).map(|at| at.to_rfc3339())
+        };
+        let check =
+            |text, base, expected: Option<&str>| assert_eq!(next(text, base).as_deref(), expected, "{text}");
+        check("3pm (utc)", "2026-11-30T12:00:00Z", Some("2026-11-30T15:00:00+00:00"));
+        check("3pm (utc)", "2026-11-30T15:00:00Z", Some("2026-12-01T15:00:00+00:00"));
+        check("1:30am (utc+8)", "2026-11-30T18:00:00Z", Some("2026-12-01T17:30:00+00:00"));
+        check("jan 18, 11:30am (utc)", "2026-11-30T12:00:00Z", Some("2027-01-18T11:30:00+00:00"));
+        for text in [
+            "3pm",
+            "3pm (america/los_angeles)",
+            "jan 18, 11:30am",
+            "3 (utc)",
+            "25:00 (utc)",
+            "thu 10:00 am (utc)",
+        ] {
+            check(text, "2026-11-30T12:00:00Z", None);
+        }
     }
 
     #[test]

@@ -80,6 +80,10 @@ pub(crate) fn read(
             .or(long)
     };
     let dated = layers.iter().find_map(|layer| text::reset_in(&layer.text));
+    let dated = match dated {
+        Some(Reset::Next(clock)) => base.and_then(|base| clock.next_after(base)).map(Reset::At),
+        other => other,
+    };
     let reset_at = stated_reset(&named, layers, dated)
         .or_else(|| Some(base? + TimeDelta::milliseconds(i64::try_from(until_reset()?.ms).ok()?)))
         .or_else(|| bucket_reset(&named, base));
@@ -141,9 +145,12 @@ fn http_date(value: &str) -> Option<DateTime<Utc>> {
 /// Fields of the body that state a wait, innermost first.
 fn field_wait(layers: &[Layer]) -> Option<Wait> {
     layers.iter().flat_map(|layer| &layer.fields).find_map(|(name, value)| match name.as_str() {
-        "retrydelay" | "resets_in_seconds" | "retry_after" | "retry_after_seconds" | "retryafterseconds" => {
-            duration::parse_whole(value, 1_000)
-        }
+        "retrydelay"
+        | "retry_delay"
+        | "resets_in_seconds"
+        | "retry_after"
+        | "retry_after_seconds"
+        | "retryafterseconds" => duration::parse_whole(value, 1_000),
         "retry_after_ms" | "retryafterms" => duration::parse_whole(value, 1),
         _ => None,
     })

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use aho_corasick::{AhoCorasick, MatchKind};
 use chrono::{DateTime, FixedOffset, NaiveDateTime, Utc};
 
-use super::date;
+use super::date::{self, Recurring};
 use super::duration::{self, Wait};
 
 #[derive(Clone, Copy)]
@@ -171,13 +171,21 @@ pub(super) enum Reset {
     At(DateTime<Utc>),
     /// What a clock will show, in a time zone that is not named.
     Clock(NaiveDateTime),
+    /// What a clock in a named zone will show; the day follows from when the text was written.
+    Next(Recurring),
 }
 
-/// Returns the reset time that folded `text` states as a date.
+/// Returns the reset time that folded `text` states as a date or a time of day.
 ///
-/// A bare time of day ("resets 2am") is not turned into one: its date and zone are not in the text.
+/// A time of day without a zone ("resets 2am") is none: nobody can say which moment is meant.
 pub(super) fn reset_in(text: &str) -> Option<Reset> {
-    epoch_behind_bar(text).map(Reset::At).or_else(|| dated_reset(text))
+    epoch_behind_bar(text).map(Reset::At).or_else(|| dated_reset(text)).or_else(|| recurring_reset(text))
+}
+
+/// "resets 3pm (UTC)".
+fn recurring_reset(text: &str) -> Option<Reset> {
+    let (_, behind) = text.split_once("resets ")?;
+    date::recurring(behind.strip_prefix("at ").unwrap_or(behind)).map(Reset::Next)
 }
 
 /// "limit reached|1760000400".
@@ -199,6 +207,9 @@ const FROM_THEN_ON: &[&str] = &[
     "again on",
     "again after",
     "again from",
+    "retry after",
+    "retry at",
+    "wait until",
     "access on",
     "access at",
     "available on",
@@ -287,6 +298,8 @@ mod tests {
         assert_eq!(at("You will regain access on 2026-12-01 at 00:00 UTC."), moment(1_796_083_200));
         assert_eq!(at("Your limit will reset at 2026-08-06 20:06:00"), clock("2026-08-06T20:06:00"));
         assert_eq!(at("or try again at Mar 17th, 2030 5:46 PM."), clock("2030-03-17T17:46:00"));
+        assert_eq!(at("Rate limit hit, retry after 2026-11-30T12:00:45Z"), moment(1_796_040_045));
+        assert!(matches!(at("You've hit your limit · resets 3pm (UTC)"), Some(Reset::Next(_))));
         assert_eq!(at("resets 2am"), None);
         assert_eq!(at("Try again at 5:46 PM"), None);
         assert_eq!(at("it failed on 2026-12-01 at 00:00 UTC"), None);

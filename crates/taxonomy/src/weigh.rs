@@ -1,0 +1,49 @@
+//! Words against the status: what a hit counts for, given where it stands and what status came with it.
+
+use crate::Class;
+use crate::table::Row;
+
+/// Where a hit stands; what says more is greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Standing {
+    /// Inside a quoted name, which the sender chose.
+    Name,
+    /// In a sentence.
+    Words,
+    /// As the whole value of a field for codes.
+    Field,
+}
+
+/// Returns where the words of a row must stand at least to count.
+///
+/// A name can only be what is wrong with a request. And where the status says that the request is wrong, words that
+/// every provider shares do not tell of the way or the load: they are what the request held. Providers that do answer so
+/// have rows of their own, or send a code.
+pub(crate) fn least_place(row: &Row, shared: bool, status: Option<u16>) -> Standing {
+    match row.class {
+        Class::InvalidRequest | Class::TooLarge => Standing::Name,
+        Class::Transient | Class::Throttled | Class::Cancelled | Class::Unknown
+            if shared
+                && blames_request(status)
+                && !status.is_some_and(|status| row.status.contains(&status)) =>
+        {
+            Standing::Field
+        }
+        _ => Standing::Words,
+    }
+}
+
+/// Whether the status says that the request itself is wrong.
+pub(crate) fn blames_request(status: Option<u16>) -> bool {
+    matches!(status, Some(400 | 404 | 405 | 406 | 410 | 411 | 414 | 415 | 417 | 422))
+}
+
+/// Whether the status knows better than a row for a code that covers many causes: `invalid_request_error` is sent with
+/// refused keys, spent budgets and closed servers, too.
+pub(crate) fn is_outvoted(row: &Row, status: Option<u16>) -> bool {
+    row.weak
+        && row.class == Class::InvalidRequest
+        && !row.code.is_empty()
+        && status.is_some_and(|status| status >= 400)
+        && !blames_request(status)
+}
