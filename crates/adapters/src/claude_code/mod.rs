@@ -6,6 +6,7 @@
 
 mod debug_log;
 mod otlp;
+mod otlp_logs;
 mod stdout;
 mod transcript;
 
