@@ -7,8 +7,8 @@ use retryscope_events::{
 };
 use retryscope_record::{Facts, Mark, Place, RunKey, Shown, Sink, Statement};
 
-use super::AGENT;
 use super::otlp_logs::{self, Logs};
+use super::{AGENT, model_of};
 use crate::otlp::{Attributes, Consumer, LogRecord, Span};
 
 /// Claude Code's part of the telemetry.
@@ -67,7 +67,7 @@ fn span(place: Place, session: &str, span: &Span<'_>, sink: &mut dyn Sink) {
     let request_id = span.id.clone().map_or_else(|| "#span".to_owned(), |id| format!("#{id}"));
     let candidate = Candidate {
         provider: attributes.string("anthropic.provider").map(provider),
-        model: attributes.string("model"),
+        model: attributes.string("model").map(model_of),
         ..Candidate::default()
     };
     let event = |at, body: retryscope_events::Body| {

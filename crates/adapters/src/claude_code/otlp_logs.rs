@@ -13,8 +13,8 @@ use retryscope_events::{
 };
 use retryscope_record::{Item, Mark, Place, RunKey, Shown, Sink, TurnOutcome};
 
-use super::AGENT;
 use super::otlp::{facts, provider};
+use super::{AGENT, model_of};
 use crate::otlp::{Attributes, LogRecord};
 use crate::timeline::{Due, Timeline};
 
@@ -229,7 +229,7 @@ impl Session {
         say.sent(&request_id, attributes.u64("attempt"));
         if is_main {
             let records = 1 + self.going_on(attributes).map_or(0, |failed| failed.records);
-            let (prompt, model) = (attributes.string("prompt.id"), attributes.string("model"));
+            let (prompt, model) = (attributes.string("prompt.id"), say.candidate().model);
             self.failed = Some(Failed { prompt, request_id, model, records });
         }
     }
@@ -317,7 +317,7 @@ impl Say<'_> {
     fn candidate(&self) -> Candidate {
         Candidate {
             provider: self.attributes.string("anthropic.provider").map(provider),
-            model: self.attributes.string("model"),
+            model: self.attributes.string("model").map(model_of),
             ..Candidate::default()
         }
     }
