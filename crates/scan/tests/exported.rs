@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
 
 use std::fs;
+use std::slice::from_ref;
 
 use retryscope_analysis::{Bound, Run, RunOutcome};
 use retryscope_scan::Scan;
@@ -11,8 +12,8 @@ use serde_json::{Value, json};
 fn run_of(files: &[&[Value]]) -> Run {
     let root = tempfile::tempdir().unwrap();
     for (n, exports) in files.iter().enumerate() {
-        let text: String = exports.iter().map(|export| format!("{export}\n")).collect();
-        fs::write(root.path().join(format!("{n}.jsonl")), text).unwrap();
+        let lines: Vec<String> = exports.iter().map(Value::to_string).collect();
+        fs::write(root.path().join(format!("{n}.jsonl")), lines.join("\n") + "\n").unwrap();
     }
     let mut runs = Scan::of_roots(&[root.path().to_path_buf()]).runs("2026-12-24T00:00:00Z".parse().unwrap());
     assert_eq!(runs.len(), 1, "{runs:#?}");
@@ -73,7 +74,7 @@ mod codex {
     }
 
     fn one_each(records: &[Value]) -> Vec<Value> {
-        records.iter().map(|record| export("codex_exec", std::slice::from_ref(record))).collect()
+        records.iter().map(|record| export("codex_exec", from_ref(record))).collect()
     }
 
     #[test]
@@ -81,14 +82,14 @@ mod codex {
         let all = records();
         let whole = export("codex_exec", &all);
         let wanted = at_least([1, 3, 2]);
-        assert_eq!(counts(&run_of(&[&[whole.clone()]])), wanted);
+        assert_eq!(counts(&run_of(&[from_ref(&whole)])), wanted);
         assert_eq!(counts(&run_of(&[&[whole.clone(), whole.clone()]])), wanted);
         let tail = export("codex_exec", &all[4..]);
         assert_eq!(counts(&run_of(&[&[whole.clone(), tail.clone()]])), wanted);
         let each_twice: Vec<Value> = one_each(&all).into_iter().flat_map(|one| [one.clone(), one]).collect();
         assert_eq!(counts(&run_of(&[&each_twice])), wanted);
         // In another file, in other pieces.
-        assert_eq!(counts(&run_of(&[std::slice::from_ref(&whole), &one_each(&all)])), wanted);
+        assert_eq!(counts(&run_of(&[from_ref(&whole), &one_each(&all)])), wanted);
         assert_eq!(counts(&run_of(&[&[whole], &[tail]])), wanted);
     }
 
@@ -224,7 +225,7 @@ mod claude_code {
         for files in [
             &[&[logs.clone(), spans.clone()][..]][..],
             &[&[spans.clone(), logs.clone()]],
-            &[&[logs.clone()], &[spans.clone()]],
+            &[from_ref(&logs), from_ref(&spans)],
             &[&[logs.clone(), spans.clone(), spans.clone(), logs.clone()]],
         ] {
             assert_eq!(counts(&run_of(files)), wanted);

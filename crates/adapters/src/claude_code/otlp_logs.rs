@@ -155,11 +155,11 @@ impl Session {
         let is_told = !self.has_spans && (is_main || is_compaction);
         match attributes.get("event.name") {
             Some("user_prompt") => {
-                say.mark(facts(&kept.resource, attributes));
+                say.mark(&facts(&kept.resource, attributes));
                 self.introduce(&mut say);
-                say.mark(Mark::TurnStarted { turn: attributes.string("prompt.id") });
+                say.mark(&Mark::TurnStarted { turn: attributes.string("prompt.id") });
                 if let Some(uuid) = attributes.string("message.uuid") {
-                    say.mark(Mark::Anchor(uuid));
+                    say.mark(&Mark::Anchor(uuid));
                 }
             }
             Some(name @ ("api_error" | "api_request")) => {
@@ -172,7 +172,7 @@ impl Session {
                     }
                 }
                 if let Some(id) = attributes.string("request_id") {
-                    say.mark(Mark::Anchor(id));
+                    say.mark(&Mark::Anchor(id));
                 }
             }
             // The prompt has no answer without this one: nobody asks again for it.
@@ -186,7 +186,7 @@ impl Session {
                         say.sent(&failed.request_id, attributes.u64("total_attempts"));
                     }
                 }
-                say.mark(Mark::TurnEnded {
+                say.mark(&Mark::TurnEnded {
                     turn: attributes.string("prompt.id"),
                     outcome: TurnOutcome::Failed,
                     reason: Some(reason.to_owned()),
@@ -202,14 +202,14 @@ impl Session {
         if std::mem::replace(&mut self.is_introduced, true) {
             return;
         }
-        say.mark(Mark::EndsUntold);
+        say.mark(&Mark::EndsUntold);
         let (shown, because) = if self.has_spans {
             (Shown::None, "log records of Claude Code name an attempt only where a request failed for good")
         } else {
             (Shown::Some, "log records of Claude Code tell how a request ended, not what was sent before")
         };
         for source in [Source::Foreground, Source::Background] {
-            say.mark(Mark::Shows { source, requests: shown, attempts: shown, because });
+            say.mark(&Mark::Shows { source, requests: shown, attempts: shown, because });
         }
     }
 
@@ -289,8 +289,8 @@ struct Say<'a> {
 }
 
 impl Say<'_> {
-    fn mark(&mut self, mark: Mark) {
-        self.sink.item(self.place, Item::Mark { run: &self.run, at: self.at, mark: &mark });
+    fn mark(&mut self, mark: &Mark) {
+        self.sink.item(self.place, Item::Mark { run: &self.run, at: self.at, mark });
     }
 
     fn event(&mut self, body: impl Into<Body>) {
@@ -303,7 +303,7 @@ impl Say<'_> {
     /// Says that so many attempts were made at least, one of which has a record.
     fn sent(&mut self, request_id: &str, attempts: Option<u64>) {
         if let Some(before) = attempts.and_then(|attempts| attempts.checked_sub(1)).filter(|n| *n > 0) {
-            self.mark(Mark::Sends {
+            self.mark(&Mark::Sends {
                 request_id: request_id.to_owned(),
                 attempt_id: None,
                 min: before,
