@@ -307,3 +307,40 @@ fn old_pushed_data_goes_and_its_counts_stay() {
     assert_eq!(fs::read_dir(&received).unwrap().count(), 2);
     place.start().counts_and_stays(6);
 }
+
+/// A client that got no answer sends its telemetry again: it has no ids, but all that it holds is the same.
+#[test]
+fn telemetry_that_is_sent_again_counts_once_and_as_a_duplicate() {
+    let place = Place::new();
+    let daemon = place.start();
+    let exported = include_str!("../fixtures/codex/http-500-500-ok/logs/captured/otlp-logs.jsonl");
+    let post = |daemon: &super::support::Daemon| {
+        for line in exported.lines() {
+            let of: Value = serde_json::from_str(line).unwrap();
+            let body = of.get("body").unwrap_or(&of).to_string();
+            let json = "content-type: application/json\r\n";
+            assert_eq!(daemon.post("/v1/logs", json, body.as_bytes()).status, 200);
+        }
+    };
+    post(&daemon);
+    daemon.counts(1);
+    assert!((daemon.sum_of("retryscope_duplicates_total", "")).abs() < 0.5);
+    post(&daemon);
+    until("repeats are counted", || match daemon.sum_of("retryscope_duplicates_total", "") {
+        0.0 => Err(daemon.metrics()),
+        _ => Ok(()),
+    });
+    let repeats = daemon.sum_of("retryscope_duplicates_total", "");
+    daemon.counts_and_stays(1);
+    daemon.stop();
+    // What is read again for the restart is no repeat; what is sent once more is.
+    let daemon = place.start();
+    assert_eq!(daemon.sum_of("retryscope_duplicates_total", ""), repeats);
+    post(&daemon);
+    until("repeats are counted", || match daemon.sum_of("retryscope_duplicates_total", "") {
+        sum if sum > repeats => Ok(()),
+        sum => Err(sum),
+    });
+    daemon.counts_and_stays(1);
+    assert_eq!(daemon.sum_of("retryscope_upstream_requests_total", ""), 3.0);
+}

@@ -14,6 +14,7 @@ mod pi;
 mod rivumi;
 mod say;
 mod sqlite;
+mod timeline;
 
 use std::path::Path;
 

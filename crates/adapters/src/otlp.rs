@@ -1,8 +1,10 @@
 //! OTLP/HTTP JSON bodies, kept one a line: walks resources and scopes and hands each record to the agent that claims it.
 //!
-//! Not for: receiving them. A wrapper object with the request path (`{path, body}`) is accepted too.
+//! A record that was sent again, as a client does that got no answer, is no second one: all that it holds is its identity,
+//! within its resource. Not for: receiving them. A wrapper object with the request path (`{path, body}`) is accepted too.
 
 use std::borrow::Cow;
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use chrono::{DateTime, TimeZone, Utc};
 use retryscope_record::{GapKind, Place, Sink, View};
@@ -28,6 +30,9 @@ pub(crate) trait Consumer: Send {
     /// Returns whether records of this resource and scope are the agent's.
     fn claims(&self, resource: &Attributes, scope: &str) -> bool;
 
+    /// Returns whether a log record bears on anything that is told.
+    fn matters(&self, record: &LogRecord<'_>) -> bool;
+
     /// Takes one log record.
     fn record(&mut self, place: Place, record: &LogRecord<'_>, sink: &mut dyn Sink);
 
@@ -39,7 +44,7 @@ pub(crate) trait Consumer: Send {
 }
 
 /// Attributes of a resource, span, event or log record, values as text.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default, Clone, Hash)]
 pub(crate) struct Attributes(Vec<(String, String)>);
 
 impl Attributes {
@@ -51,6 +56,11 @@ impl Attributes {
     /// Returns an attribute as a time.
     pub(crate) fn time(&self, key: &str) -> Option<DateTime<Utc>> {
         DateTime::parse_from_rfc3339(self.get(key)?).ok().map(|t| t.with_timezone(&Utc))
+    }
+
+    /// Returns these attributes alone.
+    pub(crate) fn only(&self, keys: &[&str]) -> Self {
+        Self(self.0.iter().filter(|(key, _)| keys.contains(&key.as_str())).cloned().collect())
     }
 
     /// Adds an attribute.
@@ -106,6 +116,16 @@ pub(crate) struct LogRecord<'a> {
     /// `INFO`, `ERROR`, and so on.
     pub(crate) severity: Option<&'a str>,
     pub(crate) at: Option<DateTime<Utc>>,
+    /// When the exporter took note of it.
+    pub(crate) observed_at: Option<DateTime<Utc>>,
+}
+
+impl LogRecord<'_> {
+    /// Returns the checksum by which it is known when it is sent again; without any time nothing tells.
+    fn identity(&self, scope: &str) -> Option<u64> {
+        let said = (&self.attributes, self.body, self.severity, self.at, self.observed_at);
+        (self.at.is_some() || self.observed_at.is_some()).then(|| checksum(&(self.resource, scope, said)))
+    }
 }
 
 /// One span.
@@ -121,6 +141,21 @@ pub(crate) struct Span<'a> {
     pub(crate) events: Vec<(String, Option<DateTime<Utc>>, Attributes)>,
 }
 
+impl Span<'_> {
+    /// Returns the checksum by which it is known when it is sent again; its id is a part of it.
+    fn identity(&self, scope: &str) -> Option<u64> {
+        let said = (&self.name, &self.attributes, self.started_at, self.ended_at, &self.events);
+        self.id.as_ref().map(|id| checksum(&(self.resource, scope, &self.trace, id, said)))
+    }
+}
+
+/// Returns a checksum that holds as long as the process.
+fn checksum(of: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
+}
+
 struct Otlp {
     consumers: [Box<dyn Consumer>; 3],
 }
@@ -129,7 +164,7 @@ impl Otlp {
     fn new() -> Self {
         Self {
             consumers: [
-                Box::new(claude_code::Export),
+                Box::<claude_code::Export>::default(),
                 Box::<codex::Export>::default(),
                 Box::<opencode::Export>::default(),
             ],
@@ -151,18 +186,19 @@ impl LineDecoder for Otlp {
         for group in each("resourceLogs") {
             let resource = Attributes::of(group.pointer("/resource/attributes"));
             for (scope, record) in members(group, "scopeLogs", "logRecords") {
-                let time = record
-                    .get("timeUnixNano")
-                    .filter(|t| !is_zero(t))
-                    .or_else(|| record.get("observedTimeUnixNano"));
+                let observed_at = record.get("observedTimeUnixNano").and_then(nanos);
+                let time = record.get("timeUnixNano").filter(|t| !is_zero(t)).and_then(nanos);
                 let record = LogRecord {
                     resource: &resource,
                     attributes: Attributes::of(record.get("attributes")),
                     body: record.pointer("/body/stringValue").and_then(Value::as_str),
                     severity: record.get("severityText").and_then(Value::as_str),
-                    at: time.and_then(nanos),
+                    at: time.or(observed_at),
+                    observed_at,
                 };
-                if let Some(consumer) = self.consumers.iter_mut().find(|c| c.claims(&resource, scope)) {
+                if let Some(consumer) = self.consumers.iter_mut().find(|c| c.claims(&resource, scope))
+                    && (!consumer.matters(&record) || record.identity(scope).is_none_or(|id| sink.is_new(id)))
+                {
                     consumer.record(place, &record, sink);
                 }
             }
@@ -189,7 +225,9 @@ impl LineDecoder for Otlp {
                     ended_at: span.get("endTimeUnixNano").and_then(nanos),
                     events: events.collect(),
                 };
-                if let Some(consumer) = self.consumers.iter_mut().find(|c| c.claims(&resource, scope)) {
+                if let Some(consumer) = self.consumers.iter_mut().find(|c| c.claims(&resource, scope))
+                    && span.identity(scope).is_none_or(|id| sink.is_new(id))
+                {
                     consumer.span(place, &span, sink);
                 }
             }

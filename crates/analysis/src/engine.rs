@@ -16,7 +16,7 @@ use retryscope_record::{Item, Origin, RunKey, SourceId, View};
 use serde::{Deserialize, Serialize};
 
 use crate::join::{Part, join};
-use crate::repeats::{Forgotten, repeat_id};
+use crate::repeats::{Forgotten, Records, repeat_id};
 use crate::run::Run;
 use crate::view::{Memo, ViewOfRun};
 
@@ -66,6 +66,7 @@ pub struct Engine {
     /// Sources in which something could not be read.
     has_gaps: HashSet<SourceId>,
     forgotten: Forgotten,
+    records: Records,
     memo: Memo,
 }
 
@@ -134,6 +135,11 @@ impl Engine {
         }
     }
 
+    /// Returns whether a record that its source gives a checksum is there for the first time; a repeat is counted.
+    pub fn is_new_record(&mut self, source: SourceId, id: u64) -> bool {
+        self.records.is_new(source, id)
+    }
+
     /// Returns whether sources of this kind that speak of one run continue each other, so that their order matters.
     pub fn is_continued(kind: View) -> bool {
         kind == View::EVENTS || kind == View::OBJECTS
@@ -150,9 +156,11 @@ impl Engine {
     pub fn absorb(&mut self, other: Engine) {
         self.duplicates += other.duplicates;
         if self.places.is_empty() {
-            *self = Engine { duplicates: self.duplicates, ..other };
+            let records = std::mem::take(&mut self.records).and(other.records);
+            *self = Engine { duplicates: self.duplicates, records, ..other };
             return;
         }
+        self.records = std::mem::take(&mut self.records).and(other.records);
         let mut moved = HashMap::default();
         for (from, run) in other.known.into_iter().enumerate() {
             let Some(run) = run else { continue };
@@ -195,6 +203,7 @@ impl Engine {
 
     /// Forgets what a source said, because it was rewritten and will be read again.
     pub fn reset_source(&mut self, source: SourceId) {
+        self.records.forget(source);
         for place in 0..self.known.len() {
             let Some(run) = &mut self.known[place] else { continue };
             let before = run.views.len();
@@ -339,9 +348,19 @@ impl Engine {
         }
     }
 
-    /// Returns how many repeats were dropped.
+    /// Returns how many repeats were dropped since the start, beside those of [`Engine::repeated_records`].
     pub fn duplicates(&self) -> u64 {
         self.duplicates
+    }
+
+    /// Returns how many records of each source were repeats, also before the start: their sources are read anew then.
+    pub fn repeated_records(&self) -> BTreeMap<SourceId, u64> {
+        self.records.repeated()
+    }
+
+    /// Goes on with what was counted before the start.
+    pub fn restore_repeated_records(&mut self, repeated: BTreeMap<SourceId, u64>) {
+        self.records.restore(repeated);
     }
 
     /// Returns all runs, by agent and id.

@@ -1,9 +1,11 @@
-//! How a repeat of an event is known: by a checksum of its run and its id, also after its run was forgotten.
+//! How a repeat of an event is known: by a checksum of its run and its id, also after its run was forgotten. How a repeat
+//! of a record without an id is known: by a checksum of all that it holds, over all sources that were read together.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use foldhash::HashSet;
+use foldhash::{HashMap, HashSet};
 use retryscope_events::Event;
+use retryscope_record::SourceId;
 use serde::{Deserialize, Serialize};
 
 /// Ids of events of runs that were forgotten, so that a repeat is still known as one.
@@ -37,6 +39,84 @@ impl Forgotten {
     pub(crate) fn restored(mut self) -> Self {
         self.ids = self.order.iter().copied().collect();
         self
+    }
+}
+
+/// Records that sources hold, by checksums that hold as long as the process, so that one that was sent again is known.
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    order: VecDeque<(u64, SourceId)>,
+    known: HashMap<u64, SourceId>,
+    repeats: BTreeMap<SourceId, Repeats>,
+}
+
+/// Repeats in one source.
+#[derive(Debug, Default, Clone, Copy)]
+struct Repeats {
+    /// Since it is read.
+    now: u64,
+    /// The most there were: what is read again adds nothing.
+    most: u64,
+}
+
+/// Most records that are remembered.
+const RECORD_LIMIT: usize = 200_000;
+
+impl Records {
+    pub(crate) fn is_new(&mut self, source: SourceId, id: u64) -> bool {
+        if self.known.contains_key(&id) {
+            let repeats = self.repeats.entry(source).or_default();
+            repeats.now += 1;
+            repeats.most = repeats.most.max(repeats.now);
+            return false;
+        }
+        self.insert(source, id);
+        true
+    }
+
+    fn insert(&mut self, source: SourceId, id: u64) {
+        self.known.insert(id, source);
+        self.order.push_back((id, source));
+        if self.order.len() > RECORD_LIMIT
+            && let Some((oldest, source)) = self.order.pop_front()
+            && self.known.get(&oldest) == Some(&source)
+        {
+            self.known.remove(&oldest);
+        }
+    }
+
+    /// Forgets the records of a source that is read again.
+    pub(crate) fn forget(&mut self, source: SourceId) {
+        if let Some(repeats) = self.repeats.get_mut(&source) {
+            repeats.now = 0;
+        }
+        if self.known.values().any(|known| *known == source) {
+            self.known.retain(|_, known| *known != source);
+            self.order.retain(|(_, known)| *known != source);
+        }
+    }
+
+    /// Takes over what was read of further sources.
+    pub(crate) fn and(mut self, later: Records) -> Self {
+        if self.order.is_empty() && self.repeats.is_empty() {
+            return later;
+        }
+        for (id, source) in later.order {
+            if !self.known.contains_key(&id) {
+                self.insert(source, id);
+            }
+        }
+        self.repeats.extend(later.repeats);
+        self
+    }
+
+    pub(crate) fn repeated(&self) -> BTreeMap<SourceId, u64> {
+        self.repeats.iter().map(|(source, repeats)| (*source, repeats.most)).collect()
+    }
+
+    pub(crate) fn restore(&mut self, repeated: BTreeMap<SourceId, u64>) {
+        let told = repeated.into_iter().map(|(source, most)| (source, Repeats { now: 0, most }));
+        self.repeats = told.collect();
     }
 }
 

@@ -56,7 +56,8 @@ impl Shared {
         extra.add("retryscope_revisions_total", &["reread"], number(state.totals.revisions()));
         extra.add("retryscope_folded_total", &[], number(state.totals.folded()));
         extra.add("retryscope_series", &[], state.totals.series() as f64);
-        let duplicates = counts.duplicates + state.engine.duplicates();
+        let records: u64 = state.engine.repeated_records().values().sum();
+        let duplicates = counts.duplicates + state.engine.duplicates() + records;
         extra.add("retryscope_duplicates_total", &[], number(duplicates));
         for kind in GAPS {
             extra.add("retryscope_gaps_total", &[kind], number(counts.gaps.get(*kind).copied().unwrap_or(0)));

@@ -3,13 +3,14 @@
 //! One file, written beside, synced and renamed. A file that cannot be read is kept aside and reported; one of a newer
 //! version is refused and left alone.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use retryscope_analysis::{Forgotten, SavedView, Totals};
-use retryscope_record::RunKey;
+use retryscope_record::{RunKey, SourceId};
 use retryscope_tail::{FileState, Follower};
 use serde::{Deserialize, Serialize, Serializer};
 use tracing::warn;
@@ -33,6 +34,9 @@ pub(crate) struct Restored {
     pub(crate) decoders: Vec<SavedDecoder>,
     #[serde(default)]
     pub(crate) forgotten: Forgotten,
+    /// Records of each source that were repeats.
+    #[serde(default)]
+    pub(crate) repeated: BTreeMap<SourceId, u64>,
 }
 
 /// What is saved, written piece by piece: the state is large, and only the reading thread, which saves, changes it.
@@ -46,6 +50,7 @@ pub(crate) struct Saved<'a> {
     next_id: u32,
     decoders: &'a Sources,
     forgotten: Forgotten,
+    repeated: BTreeMap<SourceId, u64>,
 }
 
 /// The totals.
@@ -97,6 +102,7 @@ impl<'a> Saved<'a> {
             next_id: follower.next_id(),
             decoders: sources,
             forgotten: state.engine.forgotten().clone(),
+            repeated: state.engine.repeated_records(),
         }
     }
 

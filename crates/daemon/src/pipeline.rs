@@ -287,6 +287,7 @@ fn restore(restored: Restored, shared: &Arc<Shared>, follower: &mut Follower, so
         state.counts = restored.counts;
         state.engine.restore(restored.views);
         state.engine.restore_forgotten(restored.forgotten);
+        state.engine.restore_repeated_records(restored.repeated);
     }
     let files = sources.restore(restored.decoders, restored.files);
     follower.restore(files, restored.next_id);

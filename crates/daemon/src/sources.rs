@@ -527,6 +527,10 @@ impl Sink for Into<'_> {
         self.state.engine.apply(self.view, Origin { source: self.id, place }, item);
     }
 
+    fn is_new(&mut self, id: u64) -> bool {
+        self.state.engine.is_new_record(self.id, id)
+    }
+
     fn gap(&mut self, _place: Place, kind: GapKind) {
         self.state.engine.gap(self.view, self.id);
         if kind == GapKind::OversizedLine {

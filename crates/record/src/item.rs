@@ -162,6 +162,10 @@ pub enum Mark {
         /// The logical request.
         request_id: String,
     },
+    /// What this source said of the run so far is taken back: it is told anew, since a record that stands earlier came late.
+    ToldAnew,
+    /// A record of the run came so late that its place can no longer be told: nothing that this source says of it counts.
+    Unordered,
     /// The run moved to another candidate (a key, for example) in a place that no log of attempts shows.
     FallbacksHidden,
     /// The open turn, or the one that begins here, may have begun before the first record of this source: it may be one

@@ -15,6 +15,11 @@ pub trait Sink {
     fn item(&mut self, place: Place, item: Item<'_>);
     /// Takes one thing that could not be read.
     fn gap(&mut self, place: Place, kind: GapKind);
+    /// Asks whether a record is there for the first time, in this source and in those that were read with it: one that was
+    /// sent again is no second one. `id` is a checksum of all that it holds.
+    fn is_new(&mut self, _id: u64) -> bool {
+        true
+    }
 }
 
 /// Collects everything; for tests and small inputs.

@@ -37,7 +37,8 @@ pub(crate) struct Said {
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Said(Box<Said>),
-    /// It is one small part of what many files say together, and not worth a thread: [`file_in_order`] reads it.
+    /// It is one small part of what many files say together, and not worth a thread, or it may repeat what another one holds:
+    /// [`file_in_order`] reads it.
     InOrder(SourceId),
     /// No adapter reads it.
     NotOurs,
@@ -92,7 +93,8 @@ fn read_file(
     let Some(recognized) = recognize_at(&found.path, &buffer[..filled.min(HEAD_LENGTH)]) else {
         return Ok(Outcome::NotOurs);
     };
-    if recognized.view == View::OBJECTS && before.is_none() {
+    let is_telemetry = matches!(recognized.view, View::OTLP_LOGS | View::OTLP_TRACES);
+    if (recognized.view == View::OBJECTS || is_telemetry) && before.is_none() {
         return Ok(Outcome::InOrder(id));
     }
     let source = Source {
@@ -208,6 +210,10 @@ impl Sink for Said {
     fn item(&mut self, place: Place, item: Item<'_>) {
         self.engine.apply(self.source.view, Origin { source: self.id, place }, item);
         self.source.names_run = true;
+    }
+
+    fn is_new(&mut self, id: u64) -> bool {
+        self.engine.is_new_record(self.id, id)
     }
 
     fn gap(&mut self, place: Place, kind: GapKind) {

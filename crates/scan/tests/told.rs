@@ -146,3 +146,29 @@ mod rivumi {
         assert_eq!(parents, [("c1", Some("r")), ("r", None), ("s", None), ("t", None)]);
     }
 }
+
+mod claude_code {
+    use super::*;
+
+    fn printed(asked: &str, answered: &str) -> Run {
+        let lines = [
+            format!(r#"{{"type":"system","subtype":"init","session_id":"s","model":"{asked}","claude_code_version":"2.1.197"}}"#),
+            r#"{"type":"system","subtype":"api_retry","attempt":1,"max_retries":10,"retry_delay_ms":500,"error_status":500,"error":"server_error","session_id":"s"}"#.to_owned(),
+            format!(r#"{{"type":"assistant","session_id":"s","uuid":"u","message":{{"id":"m","model":"{answered}","role":"assistant","content":[{{"type":"text","text":"x"}}]}}}}"#),
+            r#"{"type":"result","subtype":"success","is_error":false,"session_id":"s"}"#.to_owned(),
+        ];
+        run_of(&[("run.jsonl", lines.join("\n") + "\n")])
+    }
+
+    fn models(run: &Run) -> Vec<&str> {
+        let requests = run.turns.iter().flat_map(|turn| &turn.requests);
+        let attempts = requests.flat_map(|request| &request.attempts);
+        attempts.filter_map(|attempt| attempt.candidate.model.as_deref()).collect()
+    }
+
+    #[test]
+    fn a_setting_in_the_name_of_a_model_makes_no_other_model() {
+        assert_eq!(models(&printed("claude-x-4[1m]", "claude-x-4")), ["claude-x-4", "claude-x-4"]);
+        assert_eq!(models(&printed("claude-x-4", "claude-y-4")), ["claude-x-4", "claude-y-4"]);
+    }
+}

@@ -10,7 +10,7 @@ use retryscope_events::{
 };
 use retryscope_record::{Item, Mark, Place, RunKey, Shown, Sink, TurnOutcome};
 
-use super::{AGENT, provider_of_model};
+use super::{AGENT, model_of, provider_of_model};
 use crate::LineDecoder;
 use crate::json::holds;
 
@@ -131,7 +131,7 @@ impl LineDecoder for DebugLog {
                 self.end_turn(&run, place, at, rest, sink);
             }
         } else if let Some(rest) = text.strip_prefix("[API:timing] dispatching to ") {
-            self.model = rest.split_once("model=").map(|(_, model)| model.trim().to_owned());
+            self.model = rest.split_once("model=").map(|(_, model)| model_of(model.trim().to_owned()));
         } else if let Some(rest) = text.strip_prefix("[API REQUEST] ") {
             self.sent(&run, place, at, rest, sink);
         } else if self.main

@@ -6,6 +6,7 @@
 
 mod debug_log;
 mod otlp;
+mod otlp_logs;
 mod stdout;
 mod transcript;
 
@@ -103,8 +104,30 @@ impl DocumentDecoder for SubagentMeta {
     }
 }
 
+/// Returns the model that a name stands for: the program's own `opus[1m]` asks `opus`, with a longer context.
+pub(crate) fn model_of(name: String) -> String {
+    match name.strip_suffix(']').and_then(|name| name.rsplit_once('[')) {
+        Some((model, _)) if !model.is_empty() => model.to_owned(),
+        _ => name,
+    }
+}
+
 /// Returns the provider, as far as a model id tells it.
 pub(crate) fn provider_of_model(model: &str) -> Option<&'static str> {
     let parts: Vec<&str> = model.split('.').collect();
     (model.starts_with("arn:") || parts.len() > 1 && parts.contains(&"anthropic")).then_some("bedrock")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_at_the_end_of_a_name_is_no_part_of_the_model() {
+        let model = |name: &str| model_of(name.to_owned());
+        assert_eq!(model("claude-x-4[1m]"), "claude-x-4");
+        assert_eq!(model("[1m]"), "[1m]");
+        assert_eq!(model("a[b]c"), "a[b]c");
+        assert_eq!(model("claude-x-4"), "claude-x-4");
+    }
 }

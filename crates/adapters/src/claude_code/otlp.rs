@@ -1,86 +1,60 @@
-//! OTLP logs and traces of Claude Code.
+//! OTLP logs (see `otlp_logs`) and traces of Claude Code.
 //!
-//! Logs name the attempt only on the last failure and never on a success, so they show no retry counts of their own.
 //! Spans have one `gen_ai.request.attempt` event a request, except for a model that was given up for another one.
 
 use retryscope_events::{
-    AttemptOutcome, Candidate, Event, ModelAttempt, ModelFailed, ModelRequest, ModelResponse, Source, Usage,
+    Candidate, Event, ModelAttempt, ModelFailed, ModelRequest, ModelResponse, Source, Usage,
 };
-use retryscope_record::{Facts, Item, Mark, Place, RunKey, Shown, Sink, Statement, TurnOutcome};
+use retryscope_record::{Facts, Mark, Place, RunKey, Shown, Sink, Statement};
 
-use super::AGENT;
+use super::otlp_logs::{self, Logs};
+use super::{AGENT, model_of};
 use crate::otlp::{Attributes, Consumer, LogRecord, Span};
 
-/// Claude Code's part of the telemetry; needs no state.
-pub(crate) struct Export;
+/// Claude Code's part of the telemetry.
+#[derive(Default)]
+pub(crate) struct Export {
+    logs: Logs,
+}
 
 impl Consumer for Export {
     fn claims(&self, resource: &Attributes, scope: &str) -> bool {
         scope.starts_with("com.anthropic.claude_code") || resource.get("service.name") == Some("claude-code")
     }
 
+    fn matters(&self, said: &LogRecord<'_>) -> bool {
+        otlp_logs::matters(&said.attributes)
+    }
+
     fn record(&mut self, place: Place, said: &LogRecord<'_>, sink: &mut dyn Sink) {
-        record(place, said, sink);
+        self.logs.record(place, said, sink);
     }
 
     fn span(&mut self, place: Place, said: &Span<'_>, sink: &mut dyn Sink) {
-        span(place, said, sink);
+        if let Some(session) = session_of(said) {
+            self.logs.note_spans(place, session, sink);
+            span(place, session, said, sink);
+        }
+    }
+
+    fn end_of_body(&mut self, place: Place, sink: &mut dyn Sink) {
+        self.logs.end_of_body(place, sink);
     }
 }
 
-/// Takes one log record.
-fn record(place: Place, record: &LogRecord<'_>, sink: &mut dyn Sink) {
-    let attributes = &record.attributes;
-    let Some(session) = attributes.get("session.id") else { return };
-    let run = RunKey::new(AGENT, session);
-    let mut mark = |mark: Mark| sink.item(place, Item::Mark { run: &run, at: record.at, mark: &mark });
-    match attributes.get("event.name") {
-        Some("user_prompt") => {
-            mark(facts(record.resource, attributes));
-            mark(Mark::EndsUntold);
-            let because = "log records of Claude Code name an attempt only where a request failed for good";
-            for source in [Source::Foreground, Source::Background] {
-                mark(Mark::Shows { source, requests: Shown::None, attempts: Shown::None, because });
-            }
-            mark(Mark::TurnStarted { turn: attributes.string("prompt.id") });
-            if let Some(uuid) = attributes.string("message.uuid") {
-                mark(Mark::Anchor(uuid));
-            }
-        }
-        Some("api_error" | "api_request") => {
-            if let Some(id) = attributes.string("request_id") {
-                mark(Mark::Anchor(id));
-            }
-        }
-        // The prompt has no answer without this one: nobody asks again for it.
-        Some(reason @ "api_retries_exhausted") if attributes.get("query_source").is_some_and(is_main) => {
-            mark(Mark::TurnEnded {
-                turn: attributes.string("prompt.id"),
-                outcome: TurnOutcome::Failed,
-                reason: Some(reason.to_owned()),
-                message: attributes.string("error"),
-            });
-        }
-        _ => {}
-    }
+/// Returns the session whose request a span is. Those of subagents are runs of their own.
+fn session_of<'a>(span: &'a Span<'_>) -> Option<&'a str> {
+    let is_request = span.name == "claude_code.llm_request" && !query_of(span).starts_with("agent");
+    span.attributes.get("session.id").filter(|_| is_request)
 }
 
-/// Returns whether a request is of the conversation itself: in print mode, or interactive.
-fn is_main(query: &str) -> bool {
-    query == "sdk" || query.starts_with("repl_main_thread")
+fn query_of<'a>(span: &'a Span<'_>) -> &'a str {
+    span.attributes.get("query_source_safe").unwrap_or_default()
 }
 
-/// Takes one span.
-fn span(place: Place, span: &Span<'_>, sink: &mut dyn Sink) {
+/// Takes the span of one request.
+fn span(place: Place, session: &str, span: &Span<'_>, sink: &mut dyn Sink) {
     let attributes = &span.attributes;
-    let Some(session) = attributes.get("session.id") else { return };
-    if span.name != "claude_code.llm_request" {
-        return;
-    }
-    let query = attributes.get("query_source_safe").unwrap_or_default();
-    if query.starts_with("agent") {
-        return;
-    }
     let run = RunKey::new(AGENT, session);
     let mut say = |statement: Statement| sink.item(place, statement.item());
     let mark = |mark: Mark| Statement::Mark { run: run.clone(), at: span.started_at, mark };
@@ -93,7 +67,7 @@ fn span(place: Place, span: &Span<'_>, sink: &mut dyn Sink) {
     let request_id = span.id.clone().map_or_else(|| "#span".to_owned(), |id| format!("#{id}"));
     let candidate = Candidate {
         provider: attributes.string("anthropic.provider").map(provider),
-        model: attributes.string("model"),
+        model: attributes.string("model").map(model_of),
         ..Candidate::default()
     };
     let event = |at, body: retryscope_events::Body| {
@@ -102,7 +76,7 @@ fn span(place: Place, span: &Span<'_>, sink: &mut dyn Sink) {
         event.turn = attributes.string("prompt.id");
         Statement::Event(Box::new(event), None)
     };
-    let source = if query == "compact" { Source::Background } else { Source::Foreground };
+    let source = if query_of(span) == "compact" { Source::Background } else { Source::Foreground };
     let request =
         ModelRequest::new().request_id(request_id.clone()).source(source).candidate(candidate.clone());
     say(event(span.started_at, request.into()));
@@ -132,10 +106,9 @@ fn span(place: Place, span: &Span<'_>, sink: &mut dyn Sink) {
         });
         say(event(span.ended_at, response.into()));
     }
-    let _ = AttemptOutcome::Ok;
 }
 
-fn facts(resource: &Attributes, attributes: &Attributes) -> Mark {
+pub(super) fn facts(resource: &Attributes, attributes: &Attributes) -> Mark {
     Mark::Facts(Facts {
         agent_version: resource.string("service.version"),
         provider: attributes.string("anthropic.provider").map(provider),
@@ -143,42 +116,6 @@ fn facts(resource: &Attributes, attributes: &Attributes) -> Mark {
     })
 }
 
-fn provider(name: String) -> String {
+pub(super) fn provider(name: String) -> String {
     if name == "firstParty" { "anthropic".to_owned() } else { name }
-}
-
-#[cfg(test)]
-mod tests {
-    use retryscope_record::Collected;
-
-    use super::*;
-
-    /// Returns the turns that end.
-    fn ended(event: &str, query: &str) -> Vec<Option<String>> {
-        let pairs = [("session.id", "s"), ("prompt.id", "p"), ("event.name", event), ("query_source", query)];
-        let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let resource = Attributes::default();
-        let attributes = Attributes::from_pairs(pairs);
-        let said = LogRecord { resource: &resource, attributes, at: None, body: None, severity: None };
-        let mut sink = Collected::default();
-        record(Place::Whole, &said, &mut sink);
-        let turn = |(_, item): (_, Statement)| match item {
-            Statement::Mark { mark: Mark::TurnEnded { turn, outcome: TurnOutcome::Failed, .. }, .. } => {
-                Some(turn)
-            }
-            _ => None,
-        };
-        sink.items.into_iter().filter_map(turn).collect()
-    }
-
-    #[test]
-    fn only_the_conversation_ends_with_its_last_attempt() {
-        let turn = Some("p".to_owned());
-        for query in ["sdk", "repl_main_thread"] {
-            assert_eq!(ended("api_retries_exhausted", query), std::slice::from_ref(&turn));
-        }
-        assert!(ended("api_retries_exhausted", "agent:builtin:x").is_empty());
-        assert!(ended("api_retries_exhausted", "compact").is_empty());
-        assert!(ended("api_error", "sdk").is_empty());
-    }
 }

@@ -13,7 +13,7 @@ use retryscope_events::{
 use retryscope_record::{Facts, GapKind, Item, Mark, Place, RawFailure, RunKey, Shown, Sink, TurnOutcome};
 
 use super::transcript::{status_in, usage_of};
-use super::{AGENT, subagent_key};
+use super::{AGENT, model_of, subagent_key};
 use crate::LineDecoder;
 use crate::json::Object;
 
@@ -167,7 +167,7 @@ impl Stdout {
         session.is_announced = true;
         let facts = Facts {
             agent_version: record.string("claude_code_version"),
-            model: record.string("model"),
+            model: record.string("model").map(model_of),
             directory: record.string("cwd"),
             ..Facts::default()
         };
@@ -255,7 +255,7 @@ impl Stdout {
         let request_id = asked.ensure(say);
         asked.open = false;
         asked.last_message = id;
-        let candidate = Candidate { model: message.string("model"), ..Candidate::default() };
+        let candidate = Candidate { model: message.string("model").map(model_of), ..Candidate::default() };
         let mut response = ModelResponse::new().request_id(request_id).candidate(candidate);
         response.usage = message.object("usage").map(|usage| usage_of(&usage));
         say.event(response);

@@ -16,7 +16,7 @@ use retryscope_events::{
 };
 use retryscope_record::{Facts, GapKind, Item, Mark, Place, RawFailure, RunKey, Shown, Sink, TurnOutcome};
 
-use super::{AGENT, provider_of_model, subagent_key};
+use super::{AGENT, model_of, provider_of_model, subagent_key};
 use crate::LineDecoder;
 use crate::json::Object;
 
@@ -368,7 +368,7 @@ impl Transcript {
             digest: record.string("requestDigest"),
         };
         let changed = repeats.map(|base| changes(base, &chain));
-        let model = params.string("model");
+        let model = params.string("model").map(model_of);
         let candidate = Candidate {
             provider: model.as_deref().and_then(provider_of_model).map(str::to_owned),
             model: model.clone(),
@@ -556,7 +556,7 @@ impl Transcript {
     fn answer(&mut self, record: &Object<'_>, message: &Object<'_>, say: &mut Say<'_>) {
         let message_id = message.string("id");
         let same = self.is_told(message);
-        let model = message.string("model");
+        let model = message.string("model").map(model_of);
         if let Some(chain) = record.str("requestRef").and_then(|r| self.chains.get(&*r)) {
             if self.request.as_ref().is_none_or(|r| r.id != chain.root) {
                 let (id, turn, model) = (chain.root.clone(), chain.turn.clone(), model.clone());

@@ -1,7 +1,7 @@
 //! OTLP logs and traces of Codex: signals in log records, and in the events of spans.
 //!
-//! A failing `codex exec` ends without sending its last batch. Spans of one export come in any order, so their events are
-//! put into the order of their times first.
+//! A failing `codex exec` ends without sending its last batch. Spans of one export come in any order, and an export may come
+//! after a later one, so the records of a thread are put into the order of their times first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,8 +9,9 @@ use chrono::{DateTime, Utc};
 use retryscope_record::{Item, Mark, Place, RunKey, Sink};
 
 use super::AGENT;
-use super::signals::{Channel, Signal, Signals};
+use super::signals::{self, Channel, Signal, Signals, is_signal};
 use crate::otlp::{Attributes, Consumer, LogRecord, Span};
+use crate::timeline::{Due, Timeline};
 
 /// Most traces whose thread is remembered.
 const TRACE_LIMIT: usize = 4_096;
@@ -24,6 +25,15 @@ pub(crate) struct Export {
     /// Thread and turn of a trace.
     traces: BTreeMap<String, (String, Option<String>)>,
     waiting: Vec<Waiting>,
+    timeline: Timeline<Kept>,
+}
+
+/// A signal in its place in time.
+struct Kept {
+    channel: Channel,
+    place: Place,
+    turn: Option<String>,
+    attributes: Attributes,
 }
 
 struct Waiting {
@@ -40,13 +50,25 @@ impl Consumer for Export {
             || resource.get("service.name").is_some_and(|name| name.starts_with("codex"))
     }
 
+    fn matters(&self, record: &LogRecord<'_>) -> bool {
+        is_signal(&record.attributes)
+    }
+
     fn record(&mut self, place: Place, record: &LogRecord<'_>, sink: &mut dyn Sink) {
         let attributes = &record.attributes;
         let Some(thread) = thread_of(attributes) else { return };
         self.warn(place, thread, sink);
+        if !is_signal(attributes) {
+            return;
+        }
         let at = attributes.time("event.timestamp").or(record.at);
-        let turn = turn_of(attributes);
-        self.signals.take(&Signal { channel: Channel::Log, place, thread, turn, at, attributes }, sink);
+        let kept = Kept {
+            channel: Channel::Log,
+            place,
+            turn: turn_of(attributes),
+            attributes: attributes.only(signals::SAID),
+        };
+        self.timeline.put(thread, (at, record.observed_at, 0), kept);
     }
 
     fn span(&mut self, _: Place, span: &Span<'_>, _: &mut dyn Sink) {
@@ -85,12 +107,32 @@ impl Consumer for Export {
             let (thread, turn) = known.map_or((None, None), |(thread, turn)| (Some(thread), turn));
             let Some(thread) = w.thread.or(thread) else { continue };
             self.warn(place, &thread, sink);
-            let turn = w.turn.or(turn);
-            let attributes = &w.attributes;
-            self.signals.take(
-                &Signal { channel: Channel::Span, place, thread: &thread, turn, at: w.at, attributes },
-                sink,
-            );
+            if is_signal(&w.attributes) {
+                let attributes = w.attributes.only(signals::SAID);
+                let kept = Kept { channel: Channel::Span, place, turn: w.turn.or(turn), attributes };
+                self.timeline.put(&thread, (w.at, None, 0), kept);
+            }
+        }
+        for thread in self.timeline.take_changed() {
+            let run = RunKey::new(AGENT, thread.as_str());
+            let mut mark = |mark| sink.item(place, Item::Mark { run: &run, at: None, mark: &mark });
+            let due = match self.timeline.due(&thread) {
+                Due::Next(due) => due,
+                Due::Anew(all) => {
+                    mark(Mark::ToldAnew);
+                    mark(Mark::TailMayBeLost);
+                    self.signals.forget(&thread);
+                    all
+                }
+                Due::Void => {
+                    mark(Mark::Unordered);
+                    &[]
+                }
+            };
+            for ((at, ..), Kept { channel, place, turn, attributes }) in due {
+                let (channel, place, turn, at) = (*channel, *place, turn.clone(), *at);
+                self.signals.take(&Signal { channel, place, thread: &thread, turn, at, attributes }, sink);
+            }
         }
     }
 }

@@ -23,6 +23,52 @@ const STREAMS: &str = "this log shows streams that were opened again, not the re
 /// Most threads whose state is kept; a process rarely has ten.
 const THREAD_LIMIT: usize = 4_096;
 
+/// What of a signal is read.
+pub(super) const SAID: &[&str] = &[
+    "event.name",
+    "app.version",
+    "provider_name",
+    "model",
+    "endpoint",
+    "attempt",
+    "success",
+    "duration_ms",
+    "http.response.status_code",
+    "auth.request_id",
+    "error.message",
+    "input_token_count",
+    "output_token_count",
+    "cached_token_count",
+    "reasoning_token_count",
+    "ttft_ms",
+    "call_id",
+    "turn_id",
+    "retry.operation",
+    "retry.delay_ms",
+    "retry.layer",
+];
+
+/// Returns whether a record tells something that is read. Of the events inside a stream only its end and its errors do.
+pub(super) fn is_signal(attributes: &Attributes) -> bool {
+    match attributes.get("event.name") {
+        Some("codex.sse_event" | "codex.websocket_event") => {
+            ["input_token_count", "error.message"].iter().any(|key| attributes.get(key).is_some())
+        }
+        Some(
+            "codex.conversation_starts"
+            | "codex.user_prompt"
+            | "codex.api_request"
+            | "codex.websocket_connect"
+            | "codex.websocket_request"
+            | "codex.retry"
+            | "codex.tool_result"
+            | "codex.tool_decision"
+            | "codex.turn_profile",
+        ) => true,
+        _ => false,
+    }
+}
+
 /// Where a signal was written. The same signal may stand in a log record and in a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Channel {
@@ -97,6 +143,11 @@ impl Signals {
         let mut say = Say::new(signal.place, signal.thread, signal.at, sink);
         say.turn.clone_from(&signal.turn);
         thread.take(name, signal, &mut say);
+    }
+
+    /// Forgets a thread that is told anew.
+    pub(super) fn forget(&mut self, thread: &str) {
+        self.threads.remove(thread);
     }
 
     /// A stream is opened again, as the text log tells it.

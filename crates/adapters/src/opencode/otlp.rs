@@ -1,19 +1,44 @@
 //! OTLP logs of opencode since 1.18: each line of its program log as a record, fields as attributes, the message as body.
 //!
-//! Read as the log is (see `log`). The record form was read in the program and is not among the recordings.
+//! Read as the log is (see `log`). The record form was read in the program and is not among the recordings. What a line
+//! means follows from those before it: a session whose records do not come in the order of their times tells nothing.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
-use retryscope_record::{Place, Sink};
+use chrono::{DateTime, Utc};
+use retryscope_record::{Item, Mark, Place, RunKey, Sink};
 
 use super::AGENT;
-use super::log::{Fields, Log};
+use super::log::{Fields, Log, is_message};
 use crate::otlp::{Attributes, Consumer, LogRecord, Span};
+
+/// Most processes whose last record is remembered.
+const PROCESS_LIMIT: usize = 4_096;
 
 /// opencode's part of the telemetry.
 #[derive(Default)]
 pub(crate) struct Export {
     log: Log,
+    /// Time of the latest record of each process.
+    latest: BTreeMap<String, DateTime<Utc>>,
+}
+
+impl Export {
+    /// Returns whether a record of the process stands before one that was read already.
+    fn is_late(&mut self, process: &str, at: Option<DateTime<Utc>>) -> bool {
+        let Some(at) = at else { return false };
+        if let Some(latest) = self.latest.get_mut(process) {
+            let is_late = at < *latest;
+            *latest = at.max(*latest);
+            return is_late;
+        }
+        if self.latest.len() >= PROCESS_LIMIT {
+            self.latest.clear();
+        }
+        self.latest.insert(process.to_owned(), at);
+        false
+    }
 }
 
 impl Consumer for Export {
@@ -21,9 +46,21 @@ impl Consumer for Export {
         resource.get("service.name") == Some(AGENT)
     }
 
+    fn matters(&self, said: &LogRecord<'_>) -> bool {
+        said.body.is_some_and(is_message)
+    }
+
     fn record(&mut self, place: Place, said: &LogRecord<'_>, sink: &mut dyn Sink) {
         let process =
             said.resource.get("opencode.run").or_else(|| said.attributes.get("run")).unwrap_or_default();
+        if self.matters(said) && self.is_late(process, said.at) {
+            let id = said.attributes.get("session.id").or_else(|| said.attributes.get("id"));
+            if let Some(session) = id.filter(|id| id.starts_with("ses_")) {
+                let run = RunKey::new(AGENT, session);
+                sink.item(place, Item::Mark { run: &run, at: said.at, mark: &Mark::Unordered });
+            }
+            return;
+        }
         self.log.hear(process, said.at);
         let mut fields: Vec<(&str, Cow<'_, str>)> =
             said.attributes.iter().map(|(name, value)| (name, Cow::Borrowed(value))).collect();

@@ -76,6 +76,12 @@ pub(crate) struct ViewOfRun {
     #[serde(default)]
     seen: HashSet<u64>,
     next_local: u64,
+    /// Records came in an order that nobody knows: nothing that is said here counts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    unordered: bool,
+    /// Something could not be read, and nobody knows in which turn.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    gap_anywhere: bool,
     /// Something could not be read where the next turn may have begun.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     gap_pending: bool,
@@ -194,6 +200,9 @@ impl ViewOfRun {
             return false;
         }
         self.note_envelope(event);
+        if self.unordered {
+            return true;
+        }
         let turn = match &event.turn {
             Some(key) => self.turn_of_key(key),
             None => self.turn_of(event),
@@ -256,8 +265,13 @@ impl ViewOfRun {
     /// Takes one mark.
     pub(crate) fn mark(&mut self, origin: Origin, at: Option<DateTime<Utc>>, mark: &Mark) {
         self.touch(at);
+        if self.unordered && !matches!(mark, Mark::Facts(_)) {
+            return;
+        }
         match mark {
             Mark::Facts(facts) => merge_facts(&mut self.facts, facts),
+            Mark::ToldAnew => self.tell_anew(),
+            Mark::Unordered => self.lose_order(),
             Mark::TurnStarted { turn } => {
                 let known =
                     turn.as_ref().and_then(|key| self.turns.iter().position(|t| t.key.as_ref() == Some(key)));
@@ -366,6 +380,42 @@ impl ViewOfRun {
         }
     }
 
+    /// Forgets what was said of turns, since it is said anew. What could not be read is not.
+    fn tell_anew(&mut self) {
+        let before = std::mem::take(self);
+        let gap_anywhere = before.has_gap();
+        *self = Self {
+            seen: before.seen,
+            gap_anywhere,
+            blind_spots: if gap_anywhere { before.blind_spots } else { BTreeSet::new() },
+            ..Self::default()
+        };
+    }
+
+    fn has_gap(&self) -> bool {
+        self.gap_anywhere || self.gap_pending || self.turns.iter().any(|turn| turn.has_gap)
+    }
+
+    fn lose_order(&mut self) {
+        const BECAUSE: &str =
+            "records of this run came too late to be put in order, so that one log does not count";
+        let before = std::mem::take(self);
+        let hidden = Visibility { requests: Shown::None, attempts: Shown::None };
+        *self = Self {
+            facts: before.facts,
+            foreground: hidden,
+            background: hidden,
+            because: BECAUSE.to_owned(),
+            blind_spots: BTreeSet::from([BECAUSE.to_owned()]),
+            ends_untold: true,
+            first_at: before.first_at,
+            last_at: before.last_at,
+            seen: before.seen,
+            unordered: true,
+            ..Self::default()
+        };
+    }
+
     /// Returns whether nothing has been said of the run yet.
     pub(crate) fn is_empty(&self) -> bool {
         self.turns.is_empty() && self.first_at.is_none() && self.facts == Facts::default()
@@ -468,7 +518,7 @@ impl ViewOfRun {
         if self.turns.is_empty() {
             self.turns.reserve_exact(1);
         }
-        let has_gap = std::mem::take(&mut self.gap_pending);
+        let has_gap = std::mem::take(&mut self.gap_pending) || self.gap_anywhere;
         // What is missing when it begins is not there because the source shows more later on.
         let requests = self.foreground.requests;
         let foreground_requests = (requests < Shown::All).then_some(requests);
