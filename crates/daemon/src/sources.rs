@@ -3,10 +3,11 @@
 //! Not for: following files (the `tail` crate) or counting (see `count`). A source that cannot be read is complained about
 //! and looked at again when it changes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::{File, Metadata};
+mod folders;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -18,11 +19,12 @@ use retryscope_adapters::{
 };
 use retryscope_record::{GapKind, Item, Origin, Place, Sink, SourceId, View};
 use retryscope_scan::settings::{Settled, agent_of};
-use retryscope_scan::{feed, may_enter, recognize_at};
-use retryscope_tail::{FileState, Happening, Interest, Line, LineReader, Listener, first_lines, walk};
+use retryscope_scan::{feed, recognize_at};
+use retryscope_tail::{FileState, Happening, Interest, Line, LineReader, Listener, first_lines};
 use serde::{Deserialize, Serialize, Serializer};
 use tracing::warn;
 
+use self::folders::Folders;
 use crate::complain::Complaints;
 use crate::count::{count, forget};
 use crate::notify_systemd::Watchdog;
@@ -321,50 +323,6 @@ impl Serialize for Sources {
             Decoder::Lines(decoder) => decoder.save().map(|state| SavedDecoder { source: *id, state }),
             Decoder::Document(_) | Decoder::Database(_) | Decoder::Settings(_) => None,
         }))
-    }
-}
-
-/// Folders that were looked into, each once: what stands in them, by place on disk.
-struct Folders {
-    looked_into: HashMap<PathBuf, ByPlace>,
-    roots: Vec<PathBuf>,
-    /// What stands below the roots; looked for only when a file is not in its folder.
-    below_roots: Option<ByPlace>,
-}
-
-type ByPlace = HashMap<(u64, u64), (PathBuf, Metadata)>;
-
-impl Folders {
-    fn below(roots: &[PathBuf]) -> Self {
-        Self { looked_into: HashMap::new(), roots: roots.to_vec(), below_roots: None }
-    }
-
-    /// Returns where a file stands now: under its name, under another one in its folder, as after a rotation, or elsewhere
-    /// below the roots, as in an archive.
-    fn place_of(&mut self, file: &FileState) -> Option<PathBuf> {
-        if std::fs::metadata(&file.path).is_ok_and(|metadata| file.identity.is_at(&metadata)) {
-            return Some(file.path.clone());
-        }
-        let folder = file.path.parent()?;
-        let names = self.looked_into.entry(folder.to_path_buf()).or_insert_with(|| {
-            let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
-            let found = entries.filter_map(|entry| {
-                let metadata = std::fs::metadata(entry.path()).ok()?;
-                Some(((metadata.dev(), metadata.ino()), (entry.path(), metadata)))
-            });
-            found.collect()
-        });
-        let at = |names: &ByPlace| {
-            let (path, metadata) = names.get(&(file.identity.device, file.identity.inode))?;
-            file.identity.is_at(metadata).then(|| path.clone())
-        };
-        at(names).or_else(|| {
-            let roots = &self.roots;
-            at(self.below_roots.get_or_insert_with(|| {
-                let found = roots.iter().flat_map(|root| walk(root, &may_enter).0);
-                found.map(|f| ((f.metadata.dev(), f.metadata.ino()), (f.path, f.metadata))).collect()
-            }))
-        })
     }
 }
 

@@ -5,8 +5,8 @@
 
 use chrono::{DateTime, Utc};
 use retryscope_events::{
-    AttemptKind, AttemptOutcome, Candidate, Decision, Event, FallbackKind, ModelAttempt, ModelFailed,
-    ModelFallback, ModelRequest, ModelResponse, ModelRetry, RunFinished, Sent, Source,
+    AttemptKind, AttemptOutcome, Candidate, Event, FallbackKind, ModelAttempt, ModelFallback, ModelRequest,
+    ModelRetry, Sent, Source,
 };
 use retryscope_record::{Origin, RawFailure, TurnOutcome};
 use serde_json::Value;
@@ -17,7 +17,7 @@ use crate::run::Told;
 
 use super::candidate::differs;
 use super::memo::Memo;
-use super::request::{Pending, RequestEnd, RequestView, close, ends_before};
+use super::request::{Pending, RequestEnd, RequestView, close};
 use super::{End, ViewOfRun};
 
 /// What a body says of a failure: the bodies of failures name most of it alike, and some say more.
@@ -40,6 +40,8 @@ macro_rules! said {
     };
 }
 
+pub(super) use said;
+
 /// Longest span that is believed, in ms: some thirty years. Sums of such spans do not overflow.
 const LONGEST_SPAN: u64 = 1_000_000_000_000;
 
@@ -53,18 +55,18 @@ const MOST_MADE: u64 = 10_000;
 const SIDE_CALLS: &[&str] = &["title", "summary", "compaction", "warmup", "warm-up", "warm_up", "classifier"];
 
 /// Returns a span of a log; one that cannot be is not said.
-fn span(ms: Option<u64>) -> Option<u64> {
+pub(super) fn span(ms: Option<u64>) -> Option<u64> {
     ms.filter(|ms| *ms <= LONGEST_SPAN)
 }
 
 /// Returns a number of attempts of a log; one that cannot be is not said.
-fn number(attempts: Option<u64>) -> Option<u64> {
+pub(super) fn number(attempts: Option<u64>) -> Option<u64> {
     attempts.filter(|attempts| *attempts <= MOST_ATTEMPTS)
 }
 
 impl ViewOfRun {
     /// Returns the request that an event speaks of: by id, else the open one, else a new one.
-    fn request_of(
+    pub(super) fn request_of(
         &mut self,
         turn: usize,
         origin: Origin,
@@ -373,151 +375,11 @@ impl ViewOfRun {
             };
         }
     }
-
-    pub(super) fn response(
-        &mut self,
-        turn: usize,
-        origin: Origin,
-        event: &Event,
-        body: &ModelResponse,
-        memo: &mut Memo,
-    ) {
-        let request = self.request_of(turn, origin, event, body.request_id.as_ref(), memo);
-        if let Some(candidate) = &body.candidate {
-            request.candidate = memo.merged(&request.candidate, candidate);
-        }
-        if request.end == Some(RequestEnd::Answered) {
-            // Said again, with more: one message on several lines, the last of which has the whole usage.
-            request.usage = body.usage.clone().map(Box::new).or(request.usage.take());
-            request.stop_reason = body.stop_reason.clone().or(request.stop_reason.take());
-            request.tell_attempts(number(body.attempts));
-            return;
-        }
-        if request.explicit {
-            request.pending = None;
-            if let Some(last) = request.last().filter(|a| a.outcome.is_none()) {
-                last.outcome = Some(AttemptOutcome::Ok);
-                last.ended_at = last.ended_at.or(event.ts);
-            }
-        } else {
-            let attempt = request.current(origin, event.ts);
-            attempt.outcome = Some(AttemptOutcome::Ok);
-            attempt.evidence = Evidence::Observed;
-            attempt.ended_at = event.ts;
-        }
-        request.tell_attempts(number(body.attempts));
-        request.usage = body.usage.clone().map(Box::new).or(request.usage.take());
-        request.requested_model = body.requested_model.clone().or(request.requested_model.take());
-        request.stop_reason = body.stop_reason.clone().or(request.stop_reason.take());
-        request.end = Some(RequestEnd::Answered);
-    }
-
-    pub(super) fn failed(
-        &mut self,
-        turn: usize,
-        origin: Origin,
-        event: &Event,
-        body: &ModelFailed,
-        raw: Option<&RawFailure>,
-        memo: &mut Memo,
-    ) {
-        if let Some(id) = &body.upstream_request_id {
-            self.turns[turn].anchors.insert(id.clone());
-        }
-        let request = self.request_of(turn, origin, event, body.request_id.as_ref(), memo);
-        if let Some(candidate) = &body.candidate {
-            request.candidate = memo.merged(&request.candidate, candidate);
-        }
-        let cut = matches!(body.decision, Some(Decision::Cancelled | Decision::Deadline | Decision::Budget))
-            && request.pending.is_some_and(|p| ends_before(&p, event.ts, 0));
-        let asked = request.candidate.clone();
-        // By the number that it tells, each attempt is among those seen before.
-        let seen = request.attempts.len() as u64;
-        let are_all_seen = seen > 0 && number(body.attempts).is_some_and(|told| told <= seen);
-        if cut || are_all_seen || request.explicit {
-            request.stop_waiting(event.ts);
-        }
-        if !cut {
-            let attempt = if are_all_seen || request.explicit && !request.attempts.is_empty() {
-                request.pending = None;
-                let last = request.attempts.len() - 1;
-                &mut request.attempts[last]
-            } else {
-                request.current(origin, event.ts)
-            };
-            let detailed = body.status.is_some()
-                || body.message.is_some()
-                || body.code.is_some()
-                || body.class.is_some();
-            let is_cancelled = body.decision == Some(Decision::Cancelled) && !detailed;
-            let outcome = if is_cancelled { AttemptOutcome::Cancelled } else { AttemptOutcome::Failed };
-            if detailed || attempt.outcome.is_none() {
-                attempt.outcome = Some(outcome);
-            }
-            attempt.ended_at = attempt.ended_at.or(event.ts);
-            let said = said!(body, asked.provider.as_deref(), event, raw, reset_at);
-            let failure = memo.judge(&said);
-            let better =
-                attempt.failure.as_ref().is_none_or(|known| known.says_nothing() || !failure.says_nothing());
-            if detailed && better {
-                attempt.reached = reached(&failure);
-                attempt.failure = Some(failure);
-            }
-        }
-        request.tell_attempts(number(body.attempts));
-        request.decision = body.decision.or(request.decision);
-        request.end = Some(if body.decision == Some(Decision::Cancelled) {
-            RequestEnd::Cancelled
-        } else {
-            RequestEnd::GivenUp
-        });
-    }
-
-    pub(super) fn finished(
-        &mut self,
-        turn: usize,
-        origin: Origin,
-        at: Option<DateTime<Utc>>,
-        body: &RunFinished,
-    ) {
-        let outcome = match body.outcome.as_deref() {
-            Some("succeeded" | "success" | "completed" | "ok") => TurnOutcome::Succeeded,
-            Some("failed" | "error" | "failure") => TurnOutcome::Failed,
-            Some("cancelled" | "canceled" | "aborted") => TurnOutcome::Cancelled,
-            _ => TurnOutcome::Unknown,
-        };
-        let end =
-            End { outcome, reason: body.terminal_reason.clone(), message: body.error.clone(), at, origin };
-        self.end_turn(turn, end);
-    }
-
-    pub(super) fn end_turn(&mut self, turn: usize, end: End) {
-        let deadline = end.reason.as_deref().is_some_and(is_deadline);
-        let open = |r: &&mut RequestView| r.end.is_none() && !r.is_left_open;
-        for request in self.turns[turn].requests.iter_mut().filter(open) {
-            close(request, end.origin, end.at, end.outcome, deadline);
-        }
-        // A second end of the same turn adds words, it does not take any away.
-        match &mut self.turns[turn].end {
-            Some(known) => {
-                if known.outcome == TurnOutcome::Unknown {
-                    known.outcome = end.outcome;
-                }
-                known.reason = known.reason.take().or(end.reason);
-                known.message = known.message.take().or(end.message);
-            }
-            none => *none = Some(end),
-        }
-    }
 }
 
 /// Returns whether something was certainly said of a time before another one.
 pub(super) fn is_before(at: Option<DateTime<Utc>>, other: Option<DateTime<Utc>>) -> bool {
     at.zip(other).is_some_and(|(at, other)| at < other)
-}
-
-fn is_deadline(reason: &str) -> bool {
-    ["wall_time", "deadline", "time_limit", "timeout"].iter().any(|word| reason.contains(word))
 }
 
 fn code_as_status(code: Option<&Value>) -> Option<u16> {
@@ -528,7 +390,7 @@ fn code_as_status(code: Option<&Value>) -> Option<u16> {
     }
 }
 
-fn reached(failure: &Failure) -> Option<bool> {
+pub(super) fn reached(failure: &Failure) -> Option<bool> {
     match (failure.status, failure.reason.as_str()) {
         (Some(_), _) | (None, "stream_cut" | "idle_timeout") => Some(true),
         (None, "refused" | "dns" | "connect") => Some(false),

@@ -4,21 +4,23 @@
 //! alone, and what the source cannot show widens the bound instead of being guessed.
 
 mod candidate;
+mod ends;
 mod events;
 mod ids;
+mod marks;
 mod memo;
 mod nested;
 mod request;
+mod turns;
 
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
 use foldhash::HashSet;
-use retryscope_events::{Body, Event, Source};
-use retryscope_record::{Facts, Mark, Origin, RawFailure, Shown, TurnOutcome};
+use retryscope_events::{Body, Event};
+use retryscope_record::{Facts, Origin, RawFailure, Shown, TurnOutcome};
 use serde::{Deserialize, Serialize};
 
-use crate::count::{Bound, Evidence};
 use crate::run::Declared;
 use crate::tools::{Entry, What};
 
@@ -26,7 +28,6 @@ pub(crate) use candidate::merge_facts;
 use candidate::take;
 use ids::RequestIds;
 pub(crate) use memo::Memo;
-use request::leave_open;
 pub(crate) use request::{RequestEnd, RequestView};
 
 /// Entries of a ledger that are kept.
@@ -145,18 +146,6 @@ pub(crate) struct End {
     pub(crate) origin: Origin,
 }
 
-/// Returns the request that a record speaks of beside its own.
-fn request_id_of(body: &Body) -> Option<&str> {
-    match body {
-        Body::ModelAttempt(body) => body.request_id.as_deref(),
-        Body::ModelRetry(body) => body.request_id.as_deref(),
-        Body::ModelFallback(body) => body.request_id.as_deref(),
-        Body::ModelResponse(body) => body.request_id.as_deref(),
-        Body::ModelFailed(body) => body.request_id.as_deref(),
-        _ => None,
-    }
-}
-
 impl TurnView {
     fn touch(&mut self, at: Option<DateTime<Utc>>) {
         if let Some(at) = at {
@@ -262,124 +251,6 @@ impl ViewOfRun {
         }
     }
 
-    /// Takes one mark.
-    pub(crate) fn mark(&mut self, origin: Origin, at: Option<DateTime<Utc>>, mark: &Mark) {
-        self.touch(at);
-        if self.unordered && !matches!(mark, Mark::Facts(_)) {
-            return;
-        }
-        match mark {
-            Mark::Facts(facts) => merge_facts(&mut self.facts, facts),
-            Mark::ToldAnew => self.tell_anew(),
-            Mark::Unordered => self.lose_order(),
-            Mark::TurnStarted { turn } => {
-                let known =
-                    turn.as_ref().and_then(|key| self.turns.iter().position(|t| t.key.as_ref() == Some(key)));
-                let index = known.unwrap_or_else(|| {
-                    // An open turn that holds nothing yet becomes this one.
-                    match self.turns.last() {
-                        Some(last)
-                            if last.requests.is_empty() && last.end.is_none() && last.key.is_none() => {}
-                        _ => self.add_turn(),
-                    }
-                    self.turns.len() - 1
-                });
-                self.turns[index].key.clone_from(turn);
-                self.turns[index].touch(at);
-            }
-            Mark::TurnEnded { turn, outcome, reason, message } => {
-                let index = match turn {
-                    Some(key) => self.turn_of_key(key),
-                    None => self.open_or_last_turn(),
-                };
-                self.turns[index].touch(at);
-                let end =
-                    End { outcome: *outcome, reason: reason.clone(), message: message.clone(), at, origin };
-                self.end_turn(index, end);
-            }
-            Mark::Anchor(id) => {
-                let index = self.open_or_last_turn();
-                self.turns[index].anchors.insert(id.clone());
-            }
-            Mark::Shows { source, requests, attempts, because } => {
-                let shown = Visibility { requests: *requests, attempts: *attempts };
-                match source {
-                    Source::Foreground => {
-                        self.foreground = shown;
-                        (*because).clone_into(&mut self.because);
-                        if let Some(open) = self.turns.last_mut().filter(|turn| turn.end.is_none()) {
-                            open.foreground_requests = Some(*requests);
-                        }
-                    }
-                    Source::Background => self.background = shown,
-                }
-            }
-            Mark::Sends { request_id, attempt_id, min, max, basis } => {
-                let found = self.turns.iter_mut().rev().flat_map(|t| t.requests.iter_mut().rev());
-                if let Some(request) = found.into_iter().find(|r| r.id == *request_id) {
-                    request.basis = Some(basis.clone());
-                    let bound = Bound::range(*min, *max);
-                    match attempt_id {
-                        None => request.extra = Some(bound),
-                        Some(id) => {
-                            if let Some(a) =
-                                request.attempts.iter_mut().rev().find(|a| a.id.as_ref() == Some(id))
-                            {
-                                a.sends = bound;
-                                a.sends_told = true;
-                                a.evidence = a.evidence.max(Evidence::Derived);
-                            }
-                        }
-                    }
-                }
-            }
-            Mark::Explained { reason, message } => self.explained = Some((reason.clone(), message.clone())),
-            Mark::Copied => {
-                if let Some(turn) = self.turns.last_mut() {
-                    turn.requests.retain(|r| r.end.is_some());
-                    self.request_ids = RequestIds::default();
-                }
-            }
-            Mark::TailMayBeLost => self.tail_may_be_lost = true,
-            Mark::FallbacksHidden => self.fallbacks_hidden = true,
-            Mark::ToldUntil => {
-                let index = self.open_or_last_turn();
-                self.turns[index].told_until = at.max(self.turns[index].told_until);
-            }
-            Mark::SentBy { request_id } => {
-                let found = self.turns.iter_mut().rev().flat_map(|t| t.requests.iter_mut().rev());
-                if let Some(request) = found.into_iter().find(|r| r.id == *request_id) {
-                    request.sent_by = at.or(request.sent_by);
-                }
-            }
-            Mark::EndsUntold => self.ends_untold = true,
-            Mark::EndsElsewhere => {
-                self.ends_untold = true;
-                self.ends_elsewhere = true;
-            }
-            Mark::LeftOpen { request_id } => {
-                let found = self.turns.iter_mut().rev().flat_map(|t| t.requests.iter_mut().rev());
-                if let Some(request) =
-                    found.into_iter().find(|r| r.id == *request_id).filter(|r| r.end.is_none())
-                {
-                    leave_open(request, origin, at);
-                }
-            }
-            Mark::BeginsElsewhere => {
-                let index = self.open_turn();
-                self.turns[index].begins_elsewhere = true;
-            }
-            Mark::TurnComplete => {
-                let index = self.open_or_last_turn();
-                self.turns[index].complete = true;
-            }
-            Mark::BlindSpot(text) => {
-                self.blind_spots.insert(text.clone());
-            }
-            Mark::Setting { name, value } => self.settings.push((name.clone(), value.clone())),
-        }
-    }
-
     /// Forgets what was said of turns, since it is said anew. What could not be read is not.
     fn tell_anew(&mut self) {
         let before = std::mem::take(self);
@@ -452,83 +323,5 @@ impl ViewOfRun {
         take(&mut self.facts.agent_version, event.agent_version.as_ref());
         take(&mut self.facts.parent_run_id, event.parent_run_id.as_ref());
         take(&mut self.facts.parent_call_id, event.parent_call_id.as_ref());
-    }
-
-    fn turn_of_key(&mut self, key: &str) -> usize {
-        if let Some(index) = self.turns.iter().rposition(|t| t.key.as_deref() == Some(key)) {
-            return index;
-        }
-        let fresh = matches!(self.turns.last(), Some(t) if t.key.is_none() && t.requests.is_empty() && t.end.is_none());
-        if !fresh {
-            self.add_turn();
-        }
-        let index = self.turns.len() - 1;
-        self.turns[index].key = Some(key.to_owned());
-        index
-    }
-
-    /// Returns the turn of an event that names none: that of the request it speaks of, the one that just ended if it says so
-    /// again, else the open one.
-    fn turn_of(&mut self, event: &Event) -> usize {
-        let is_over = self.turns.last().is_some_and(|turn| turn.end.is_some());
-        match &event.body {
-            // A new request is asked in the open turn, whatever its number; one that was asked before the last turn ended is
-            // a late record of that turn.
-            Body::ModelRequest(_) => {
-                let end = self.turns.last().and_then(|turn| turn.end.as_ref());
-                if end.is_some_and(|end| events::is_before(event.ts, end.at)) {
-                    self.turns.len() - 1
-                } else {
-                    self.open_turn()
-                }
-            }
-            Body::RunFinished(_) | Body::RunCancelled(_) if is_over => self.turns.len() - 1,
-            body => match request_id_of(body) {
-                Some(id) => self.turn_of_request(id).unwrap_or_else(|| self.open_turn()),
-                None => self.open_turn(),
-            },
-        }
-    }
-
-    /// Returns the last turn that holds a request of this id. Records come late where several writers speak of one run.
-    fn turn_of_request(&mut self, id: &str) -> Option<usize> {
-        let last = self.turns.len().checked_sub(1)?;
-        if self.request_ids.find(last, &self.turns[last].requests, id).is_some() {
-            return Some(last);
-        }
-        let mut looked_at = 0;
-        let before = self.turns[..last].iter().enumerate().rev();
-        let near = before.take_while(|(_, turn)| {
-            looked_at += turn.requests.len();
-            looked_at <= LATE_REQUESTS
-        });
-        near.into_iter().find(|(_, turn)| turn.requests.iter().any(|r| r.id == id)).map(|(index, _)| index)
-    }
-
-    /// Returns the turn that is open, or opens one.
-    fn open_turn(&mut self) -> usize {
-        if self.turns.last().is_none_or(|t| t.end.is_some()) {
-            self.add_turn();
-        }
-        self.turns.len() - 1
-    }
-
-    fn add_turn(&mut self) {
-        // Most runs have one turn.
-        if self.turns.is_empty() {
-            self.turns.reserve_exact(1);
-        }
-        let has_gap = std::mem::take(&mut self.gap_pending) || self.gap_anywhere;
-        // What is missing when it begins is not there because the source shows more later on.
-        let requests = self.foreground.requests;
-        let foreground_requests = (requests < Shown::All).then_some(requests);
-        self.turns.push(TurnView { foreground_requests, has_gap, ..TurnView::default() });
-    }
-
-    fn open_or_last_turn(&mut self) -> usize {
-        if self.turns.is_empty() {
-            self.add_turn();
-        }
-        self.turns.len() - 1
     }
 }

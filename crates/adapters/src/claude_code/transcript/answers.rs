@@ -1,0 +1,139 @@
+//! How a request of a transcript ended: its answer, or its last error.
+//!
+//! Not for: that it was asked, and asked again (see `requests`).
+
+use std::borrow::Cow;
+
+use retryscope_events::{Candidate, ModelFailed, ModelResponse, Usage};
+use retryscope_record::{Facts, Mark, RawFailure, TurnOutcome};
+
+use super::requests::OpenRequest;
+use super::{Say, Transcript};
+use crate::claude_code::{model_of, provider_of_model};
+use crate::json::Object;
+
+impl Transcript {
+    pub(super) fn assistant(&mut self, record: &Object<'_>, message: &Object<'_>, say: &mut Say<'_>) {
+        let session = say.run.id.split(':').next().unwrap_or_default();
+        if let Some(other) = record.str("requestSessionId").filter(|id| id != session) {
+            // Copied by a fork; so was what stands before it in this request.
+            let forked_from = Some(other.into_owned());
+            say.mark(&Mark::Facts(Facts { forked_from, ..Facts::default() }));
+            say.mark(&Mark::Copied);
+            self.request = None;
+            return;
+        }
+        let is_error = record.bool("isApiErrorMessage") == Some(true);
+        let is_answer = !is_error && !message.is("model", "<synthetic>");
+        if is_error || is_answer && !self.has_request_lines && !self.is_told(message) {
+            self.begin_turn(say);
+        }
+        for id in
+            [record.string("uuid"), message.string("id"), record.string("requestId")].into_iter().flatten()
+        {
+            say.mark(&Mark::Anchor(id));
+        }
+        if is_error {
+            self.final_error(record, message, say);
+        } else if is_answer {
+            self.answer(record, message, say);
+        }
+    }
+
+    /// Returns whether a line goes on with the message of the line before.
+    pub(super) fn is_told(&self, message: &Object<'_>) -> bool {
+        self.last_message_id.is_some() && message.string("id") == self.last_message_id
+    }
+
+    pub(super) fn final_error(&mut self, record: &Object<'_>, message: &Object<'_>, say: &mut Say<'_>) {
+        let text = message
+            .objects("content")
+            .and_then(|blocks| blocks.iter().find_map(|b| b.string("text")))
+            .or_else(|| message.string("content"));
+        let turn = self.turn.clone();
+        let reason = record.string("apiError").or_else(|| record.str("error").map(Cow::into_owned));
+        // Without a request on the wire: the program refused before it asked.
+        let local = text
+            .as_deref()
+            .is_some_and(|t| t.starts_with("Not logged in") || t.starts_with("Please run /login"));
+        if self.has_request_lines && self.is_all_told() || local && !self.has_request_lines {
+            let outcome = TurnOutcome::Failed;
+            say.mark(&Mark::TurnEnded { turn, outcome, reason, message: text });
+            return;
+        }
+        self.ensure_request(None, say);
+        let mut failed = ModelFailed::new();
+        failed.request_id = self.request.as_ref().map(|r| r.id.clone());
+        failed.status = record.status("apiErrorStatus").or_else(|| text.as_deref().and_then(status_in));
+        failed.code = record.string("apiErrorType").or_else(|| reason.clone());
+        failed.message.clone_from(&text);
+        failed.upstream_request_id = record.string("requestId");
+        let limits = record.object("apiErrorParams").and_then(|p| p.object("rate_limit_info"));
+        failed.reset_at = limits.and_then(|limits| limits.time("resetsAt"));
+        // The text is written for a person; what the provider sent stands beside it.
+        let details = record.string("errorDetails");
+        let raw = details.map(|body| RawFailure { headers: Vec::new(), body: Some(body) });
+        say.event(turn.as_ref(), record.string("uuid"), failed, raw.as_ref());
+        if let Some(request) = &mut self.request {
+            request.is_over = true;
+        }
+        say.mark(&Mark::TurnEnded { turn, outcome: TurnOutcome::Failed, reason, message: text });
+    }
+
+    pub(super) fn answer(&mut self, record: &Object<'_>, message: &Object<'_>, say: &mut Say<'_>) {
+        let message_id = message.string("id");
+        let same = self.is_told(message);
+        let model = message.string("model").map(model_of);
+        if let Some(chain) = record.str("requestRef").and_then(|r| self.chains.get(&*r)) {
+            if self.request.as_ref().is_none_or(|r| r.id != chain.root) {
+                let (id, turn, model) = (chain.root.clone(), chain.turn.clone(), model.clone());
+                self.request = Some(OpenRequest { id, turn, is_over: false, model, error: None });
+            }
+        } else if !self.has_request_lines && !same {
+            self.ensure_request(model.as_deref(), say);
+        }
+        self.last_message_id = message_id;
+        let Some(request) = &mut self.request else { return };
+        request.is_over = true;
+        let turn = request.turn.clone();
+        let candidate = Candidate {
+            provider: model.as_deref().and_then(provider_of_model).map(str::to_owned),
+            model,
+            ..Candidate::default()
+        };
+        let mut response = ModelResponse::new().request_id(request.id.clone()).candidate(candidate);
+        response.stop_reason = message.string("stop_reason");
+        response.usage = message.object("usage").map(|usage| usage_of(&usage));
+        response.requested_model = record.string("requestedModel");
+        let stop = response.stop_reason.clone();
+        say.event(turn.as_ref(), None, response, None);
+        let calls_tool = message.raw("content").is_some_and(|content| content.contains("\"tool_use\""));
+        let ended = match stop.as_deref() {
+            Some(
+                "end_turn" | "stop_sequence" | "max_tokens" | "refusal" | "model_context_window_exceeded",
+            ) => true,
+            Some(_) => false,
+            // Older versions write no stop reason: text without a tool call ends a turn, unless more follows.
+            None => !calls_tool && message.raw("content").is_some_and(|content| content.contains("\"text\"")),
+        };
+        if ended {
+            say.mark(&Mark::TurnEnded { turn, outcome: TurnOutcome::Succeeded, reason: stop, message: None });
+        }
+    }
+}
+
+/// Older versions give the status in the text only: `API Error: 529 {...}`.
+pub(in crate::claude_code) fn status_in(text: &str) -> Option<u16> {
+    let (digits, _) = text.strip_prefix("API Error: ")?.split_at_checked(3)?;
+    digits.parse().ok().filter(|n| (100..600).contains(n))
+}
+
+pub(in crate::claude_code) fn usage_of(usage: &Object<'_>) -> Usage {
+    Usage {
+        input_tokens: usage.u64("input_tokens"),
+        output_tokens: usage.u64("output_tokens"),
+        cached_input_tokens: usage.u64("cache_read_input_tokens"),
+        reasoning_tokens: usage.object("output_tokens_details").and_then(|d| d.u64("thinking_tokens")),
+        cost_usd: None,
+    }
+}
