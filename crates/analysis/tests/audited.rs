@@ -221,6 +221,19 @@ fn more_was_sent_than_announced_although_only_retries_announce_it() {
 }
 
 #[test]
+fn who_sends_has_not_announced_no_attempts() {
+    let none = wait(2, r#","request_id":"q","attempt":1,"status":503,"delay_ms":900,"max_attempts":0"#);
+    let answered = (9, "model.response", r#","request_id":"q""#);
+    assert_eq!(says("RS304", &[REQUEST, none, answered, SUCCEEDED]), None);
+}
+
+#[test]
+fn a_class_is_a_reason() {
+    let given_up = (3, "model.failed", r#","request_id":"q","attempts":1,"class":"auth""#);
+    assert_ne!(says("RS701", &[REQUEST, given_up, FAILED]), VIOLATION);
+}
+
+#[test]
 fn a_fallback_that_was_answered_could_help() {
     let refused = attempt(
         2,

@@ -254,6 +254,26 @@ fn a_wait_ends_with_its_request() {
 }
 
 #[test]
+fn a_candidate_that_was_moved_to_was_asked() {
+    let request = (1, "model.request", r#","request_id":"q","provider":"openai","model":"a""#);
+    let moved = (
+        2,
+        "model.fallback",
+        r#","request_id":"q","from":{"provider":"openai","model":"a"},"to":{"provider":"anthropic","model":"b"},"failures":["503"],"attempts":1"#,
+    );
+    let given_up = (
+        3,
+        "model.failed",
+        r#","request_id":"q","provider":"anthropic","model":"b","attempts":1,"status":529"#,
+    );
+    let run = run_of(&[request, moved, given_up]);
+    assert_eq!(run.counts.upstream_requests.bound.min, 2);
+    let last = run.turns[0].requests[0].attempts.last().unwrap();
+    assert_eq!(last.candidate.provider.as_deref(), Some("anthropic"));
+    assert_eq!(last.failure.as_ref().and_then(|f| f.status), Some(529));
+}
+
+#[test]
 fn only_what_was_sent_of_nested_attempts_counts() {
     fn at(second: u32, members: &str) -> (u32, &str, &str) {
         (second, "model.attempt", members)

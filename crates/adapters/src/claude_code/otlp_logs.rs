@@ -59,6 +59,8 @@ struct Kept {
 struct Session {
     has_spans: bool,
     is_introduced: bool,
+    /// A prompt of it has a record here.
+    has_prompt: bool,
     requests: u64,
     /// The last request of the conversation, if it failed.
     failed: Option<Failed>,
@@ -157,6 +159,7 @@ impl Session {
             Some("user_prompt") => {
                 say.mark(&facts(&kept.resource, attributes));
                 self.introduce(&mut say);
+                self.has_prompt = true;
                 say.mark(&Mark::TurnStarted { turn: attributes.string("prompt.id") });
                 if let Some(uuid) = attributes.string("message.uuid") {
                     say.mark(&Mark::Anchor(uuid));
@@ -186,8 +189,10 @@ impl Session {
                         say.sent(&failed.request_id, attributes.u64("total_attempts"));
                     }
                 }
+                // Where the beginning is missing, what stands here is of the prompt that ends, though it does not name it.
+                let turn = attributes.string("prompt.id").filter(|_| self.has_prompt || !self.has_spans);
                 say.mark(&Mark::TurnEnded {
-                    turn: attributes.string("prompt.id"),
+                    turn,
                     outcome: TurnOutcome::Failed,
                     reason: Some(reason.to_owned()),
                     message: attributes.string("error"),

@@ -350,7 +350,7 @@ impl Thread {
     /// Says how much is shown of a request that begins here: each HTTP request has a record, but where the log begins
     /// within a turn, what came before is missing.
     fn shows_each(&mut self, say: &mut Say<'_>) {
-        const HEADLESS: &str = "the beginning of the log is missing";
+        const HEADLESS: &str = "its beginning is not in this file";
         if self.begun {
             self.shows(Shown::All, Shown::All, "each HTTP request of codex has a record here", say);
         } else if self.attempts == 0 {

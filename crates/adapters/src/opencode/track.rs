@@ -393,7 +393,7 @@ impl Track {
 impl Session {
     /// Takes note of a line, and of what it says is missing before it if it is the first.
     fn read(&mut self, head: Head, say: &mut Say<'_>) {
-        let because = "the beginning of the log is missing";
+        let because = "its beginning is not in this file";
         if self.head == Head::Unread && head != Head::Here {
             say.mark(&Mark::BeginsElsewhere);
         }

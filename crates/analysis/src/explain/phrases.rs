@@ -82,7 +82,11 @@ pub(super) fn answers(attempts: &[&Attempt], requests: &str) -> String {
     }
     let words: Vec<String> = failures
         .iter()
-        .map(|f| f.status.map_or_else(|| spaced(f.reason.as_str()), |status| status.to_string()))
+        .map(|f| match f.status {
+            Some(status) => status.to_string(),
+            None if f.class == Class::Unknown => spaced(f.reason.as_str()),
+            None => describe(f),
+        })
         .collect();
     let told = match words.as_slice() {
         [first, rest @ ..] if rest.iter().all(|word| word == first) => vec![first.clone()],
@@ -117,7 +121,8 @@ pub(super) fn repeated(retries: Bound) -> String {
     match retries.max {
         Some(max) if max == retries.min => words::times(max),
         Some(max) if retries.min == 0 => format!("up to {max} times"),
-        _ => format!("{} times", words::bound(retries)),
+        None => format!("at least {}", words::times(retries.min)),
+        Some(_) => format!("{} times", words::bound(retries)),
     }
 }
 

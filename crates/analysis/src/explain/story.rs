@@ -25,9 +25,10 @@ pub(super) fn summary(run: &Run, turn: &Turn, children: &[&Run], now: DateTime<U
         RunOutcome::Running => story.stopped("Still running."),
         RunOutcome::Unknown => story.stopped("The log does not say how this ended."),
     };
-    let (here, all) = (turn.counts.retries.bound.min, run.counts.retries.bound.min);
-    if super::is_good(turn) && here == 0 && all > 0 {
-        let retries = words::counted(run.counts.retries.bound, "retry", "retries");
+    let others = run.turns.iter().filter(|other| other.number != turn.number);
+    let others = others.map(|other| other.counts.retries.bound).fold(Bound::ZERO, Bound::plus);
+    if super::is_good(turn) && turn.counts.retries.bound.min == 0 && others.min > 0 {
+        let retries = words::counted(others, "retry", "retries");
         text.push_str(&format!(" Other turns of the run had {retries}."));
     }
     let dead: Vec<&&Run> = children.iter().filter(|child| child.failed_turns() > 0).collect();
@@ -285,7 +286,14 @@ impl Story<'_> {
                     .to_owned()
             }
             [] if lost.is_empty() && !self.turn.counts.upstream_requests.bound.is_exact() => {
-                "It succeeded; no repeat is recorded, but this log cannot show all of them.".to_owned()
+                let failed = self.foreground().flat_map(|r| &r.attempts).filter_map(|a| a.failure.as_ref());
+                let failed: Vec<String> = failed.map(describe).collect();
+                if failed.is_empty() {
+                    "It succeeded; no repeat is recorded, but this log cannot show all of them.".to_owned()
+                } else {
+                    let after = words::list(&fold(&failed));
+                    format!("It succeeded, after {after}; how often that was sent again is not certain.")
+                }
             }
             [] if lost.is_empty() && self.has_hedge() => {
                 "It succeeded; no retry was needed, and what was sent beside an attempt was a hedge."

@@ -3,12 +3,15 @@
 //! Not for: what was sent before (see `events`). A second end of the same thing adds words and numbers, it takes none away.
 
 use chrono::{DateTime, Utc};
-use retryscope_events::{AttemptOutcome, Decision, Event, ModelFailed, ModelResponse, RunFinished};
+use retryscope_events::{
+    AttemptKind, AttemptOutcome, Decision, Event, ModelFailed, ModelResponse, RunFinished,
+};
 use retryscope_record::{Origin, RawFailure, TurnOutcome};
 
 use crate::count::Evidence;
 use crate::judge::Said;
 
+use super::candidate::differs;
 use super::events::{number, reached, said, span};
 use super::memo::Memo;
 use super::request::{RequestEnd, RequestView, close, ends_before};
@@ -74,7 +77,10 @@ impl ViewOfRun {
         let asked = request.candidate.clone();
         // By the number that it tells, each attempt is among those seen before.
         let seen = request.attempts.len() as u64;
-        let are_all_seen = seen > 0 && number(body.attempts).is_some_and(|told| told <= seen);
+        // A candidate that no attempt was made with yet proves one more, whatever the number counts.
+        let is_other = request.next_kind == Some(AttemptKind::Fallback)
+            || request.attempts.last().is_some_and(|last| differs(&last.candidate, &request.candidate));
+        let are_all_seen = seen > 0 && !is_other && number(body.attempts).is_some_and(|told| told <= seen);
         if cut || are_all_seen || request.explicit {
             request.stop_waiting(event.ts);
         }

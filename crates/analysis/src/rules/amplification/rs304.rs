@@ -36,7 +36,7 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
                 ];
             }
         }
-        let announced = request.attempts.iter().filter_map(|a| a.max_attempts).max();
+        let announced = request.attempts.iter().filter_map(|a| a.max_attempts.filter(|most| *most > 0)).max();
         let is_open = !turn.counts.upstream_requests.bound.is_exact();
         if let Some(most) = announced.filter(|_| is_open) {
             hidden.get_or_insert((most, request.origin));
@@ -128,9 +128,11 @@ fn by_candidate(request: &LogicalRequest) -> Vec<(u64, Option<u64>, Origin)> {
             told.len() - 1
         });
         let (announcing, most, _) = &mut told[index];
-        *announcing += u64::from(attempt.max_attempts.is_some());
-        *most = (*most).max(attempt.max_attempts);
-        others[index] += u64::from(attempt.max_attempts.is_none());
+        // Who sends has not announced none.
+        let announced = attempt.max_attempts.filter(|most| *most > 0);
+        *announcing += u64::from(announced.is_some());
+        *most = (*most).max(announced);
+        others[index] += u64::from(announced.is_none());
     }
     // Where each attempt but the last came with one, the last is the one that the announcement before it was about.
     let last = request.attempts.last();

@@ -1,7 +1,9 @@
 //! RS701: it failed, and nothing says why.
 
 use retryscope_events::AttemptOutcome;
+use retryscope_taxonomy::Class;
 
+use crate::judge::Failure;
 use crate::rules::{Check, Found, Rule, Subject};
 use crate::run::RunOutcome;
 
@@ -19,8 +21,8 @@ pub(super) const RULE: Rule = Rule {
 fn check(subject: &Subject<'_>) -> Vec<Found> {
     let silent = subject.run.turns.iter().filter(|turn| turn.outcome == RunOutcome::Failed).find(|turn| {
         let said = turn.error.is_some() || turn.terminal_reason.is_some();
-        let known =
-            turn.cause.as_ref().is_some_and(|c| c.failure.message.is_some() || c.failure.status.is_some());
+        let tells = |f: &Failure| f.message.is_some() || f.status.is_some() || f.class != Class::Unknown;
+        let known = turn.cause.as_ref().is_some_and(|cause| tells(&cause.failure));
         !said && !known
     });
     let found = silent.map(|turn| {
