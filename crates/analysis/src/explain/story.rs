@@ -212,7 +212,7 @@ impl Story<'_> {
             ms => format!(" ({least}{} of waiting)", words::span(ms)),
         };
         let why = given_up_for(request);
-        format!("{agent} {}{waits} and gave up{after}{why}; no answer was produced.", words::list(&did))
+        format!("{agent} {}{waits} and gave up{after}{why}; no answer was produced.", did.join(", "))
     }
 
     /// What kind of failure it was, where that changes what a person should do.
