@@ -1,29 +1,16 @@
 //! Events in orders that are legal and not the usual one: several writers, late records, repeats, hedges.
 
-use chrono::{DateTime, TimeDelta, Utc};
-use retryscope_analysis::{AsOf, Bound, Engine, RequestOutcome, Run, RunOutcome};
-use retryscope_events::read::parse_line;
+mod told;
+
+use retryscope_analysis::{Bound, RequestOutcome, Run, RunOutcome};
 use retryscope_events::{AttemptKind, AttemptOutcome};
-use retryscope_record::{Item, Origin, Place, SourceId, View};
 use retryscope_taxonomy::{Class, Reason};
 
-const START: &str = "2026-11-29T10:00:";
+use told::runs_of;
 
-/// Reads records of one run: each is the second it was written in, and its members beside type and run.
+/// Returns the run that records make.
 fn run_of(records: &[(u32, &str, &str)]) -> Run {
-    let mut engine = Engine::new();
-    for (n, (second, kind, members)) in records.iter().enumerate() {
-        let line =
-            format!(r#"{{"type":"{kind}","ts":"{START}{second:02}Z","run_id":"r","agent":"demo"{members}}}"#);
-        for event in parse_line(line.as_bytes()).expect("a line of this schema") {
-            let origin = Origin { source: SourceId(1), place: Place::Line(n as u64 + 1) };
-            engine.apply(View::EVENTS, origin, Item::Event(&event, None));
-        }
-    }
-    let now: DateTime<Utc> =
-        format!("{START}59Z").parse::<DateTime<Utc>>().expect("a time") + TimeDelta::hours(1);
-    let sources = std::collections::BTreeMap::default();
-    engine.runs(&AsOf { now, sources: &sources }).remove(0)
+    runs_of(records).remove(0)
 }
 
 /// Logical and upstream requests, retries and failed attempts.
