@@ -94,7 +94,7 @@ pub trait LineDecoder: Send {
 
 /// Turns one document into statements.
 pub trait DocumentDecoder: Send {
-    /// Takes the whole document.
+    /// Takes the whole document. It may have been taken before, in part or in another state: nothing of that is known here.
     fn document(&mut self, bytes: &[u8], sink: &mut dyn Sink);
 }
 

@@ -14,15 +14,17 @@ const DECODED_LIMIT: u64 = 1 << 30;
 const LINE_LIMIT: u64 = 4 << 20;
 
 pub(super) struct Compressed {
-    rollout: Rollout,
+    thread: String,
 }
 
 impl Compressed {
     pub(super) fn new(thread: String) -> Self {
-        Self { rollout: Rollout::new(Some(thread)) }
+        Self { thread }
     }
 
-    fn lines(&mut self, input: impl Read, limit: u64, sink: &mut dyn Sink) {
+    fn lines(&self, input: impl Read, limit: u64, sink: &mut dyn Sink) {
+        // Read anew, it says the same again: nothing is known of an earlier reading.
+        let mut rollout = Rollout::new(Some(self.thread.clone()));
         let mut input = BufReader::new(input.take(limit));
         let mut line = Vec::new();
         let mut number = 0;
@@ -42,7 +44,7 @@ impl Compressed {
             if line.last() == Some(&b'\n')
                 || input.get_ref().limit() > 0 && line.len() < LINE_LIMIT.try_into().unwrap_or(usize::MAX)
             {
-                self.rollout.line(place, line.trim_ascii_end(), sink);
+                rollout.line(place, line.trim_ascii_end(), sink);
             } else {
                 sink.gap(place, GapKind::OversizedLine);
                 if skip_line(&mut input).is_err() {
@@ -50,7 +52,7 @@ impl Compressed {
                 }
             }
         }
-        self.rollout.end(sink);
+        rollout.end(sink);
     }
 }
 
@@ -95,6 +97,24 @@ mod tests {
         Compressed::new("T".into()).document(&bytes, &mut sink);
         assert!(!sink.items.is_empty());
         assert!(sink.gaps.is_empty());
+    }
+
+    #[test]
+    fn a_file_that_is_read_again_says_the_same() {
+        let tokens = r#"{"timestamp":"2026-01-01T00:00:02Z","type":"event_msg","payload":{"type":"token_count","info":{"total_token_usage":{"input_tokens":5,"output_tokens":1},"last_token_usage":{"input_tokens":5,"output_tokens":1}}}}"#;
+        let started = r#"{"timestamp":"2026-01-01T00:00:01Z","type":"event_msg","payload":{"type":"task_started","turn_id":"t"}}"#;
+        let ended = r#"{"timestamp":"2026-01-01T00:00:03Z","type":"event_msg","payload":{"type":"task_complete","turn_id":"t"}}"#;
+        let text = format!("{META}{started}\n{tokens}\n{ended}\n");
+        let bytes = zstd::encode_all(text.as_bytes(), 1).unwrap();
+        let mut decoder = Compressed::new("T".into());
+        let mut read = || {
+            let mut sink = Collected::default();
+            decoder.document(&bytes, &mut sink);
+            format!("{:?}", sink.items)
+        };
+        let first = read();
+        assert!(first.contains("ModelResponse"), "{first}");
+        assert_eq!(read(), first);
     }
 
     #[test]
