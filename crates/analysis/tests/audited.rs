@@ -132,6 +132,12 @@ fn a_wait_counts_as_far_as_it_was_slept_through() {
         (4, "model.failed", r#","request_id":"q","attempts":1,"status":503,"decision":"deadline""#);
     assert_ne!(says("RS202", &[REQUEST, stated, given_up, FAILED]), VIOLATION);
     assert_ne!(says("RS202", &[REQUEST, stated, CANCELLED]), VIOLATION);
+    let slept = wait(
+        2,
+        r#","request_id":"q","attempt":1,"status":503,"delay_ms":300000,"waited_ms":300000,"retry_after_ms":300000"#,
+    );
+    let then = (40, "model.response", r#","request_id":"q""#);
+    assert_eq!(says("RS202", &[REQUEST, slept, then, SUCCEEDED]), VIOLATION);
     // Held up by a person, and far longer than the provider asked for.
     let by_a_person = wait(
         2,
@@ -172,8 +178,13 @@ fn another_credential_is_another_account() {
         2,
         r#","request_id":"q","attempt":1,"status":429,"message":"insufficient_quota","delay_ms":10,"retry_after_ms":60000,"changed":["credential"]"#,
     );
+    let same = wait(
+        2,
+        r#","request_id":"q","attempt":1,"status":429,"message":"insufficient_quota","delay_ms":10,"retry_after_ms":60000"#,
+    );
     let answered = (3, "model.response", r#","request_id":"q""#);
     for rule in ["RS102", "RS104", "RS201"] {
+        assert_eq!(says(rule, &[REQUEST, same, answered, SUCCEEDED]), VIOLATION, "{rule}");
         assert_ne!(says(rule, &[REQUEST, limited, answered, SUCCEEDED]), VIOLATION, "{rule}");
     }
 }
@@ -278,6 +289,7 @@ fn a_provider_that_answers_so_itself_is_no_gateway() {
         )
     };
     assert_ne!(says("RS105", &[REQUEST, (2, "model.failed", &failed("minimax")), FAILED]), VIOLATION);
+    assert_eq!(says("RS105", &[REQUEST, (2, "model.failed", &failed("openrouter")), FAILED]), VIOLATION);
 }
 
 #[test]

@@ -14,13 +14,13 @@ use std::time::SystemTime;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use retryscope_adapters::{
-    DatabaseDecoder, DocumentDecoder, HEAD_LENGTH, LineDecoder, Reading, is_complete_json, may_hold_records,
-    open_database, recognize,
+    DatabaseDecoder, DocumentDecoder, HEAD_LENGTH, LineDecoder, Reading, Recognized, is_complete_json,
+    may_hold_records, open_database, recognize,
 };
 use retryscope_record::{GapKind, Item, Origin, Place, Sink, SourceId, View};
 use retryscope_scan::settings::{Settled, agent_of};
 use retryscope_scan::{feed, recognize_at};
-use retryscope_tail::{FileState, Happening, Interest, Line, LineReader, Listener, first_lines};
+use retryscope_tail::{FileState, Happening, Interest, Line, LineReader, Listener};
 use serde::{Deserialize, Serialize, Serializer};
 use tracing::warn;
 
@@ -196,12 +196,50 @@ impl Sources {
 
     /// Begins a known file anew.
     fn begin(&mut self, id: u32, path: &Path, head: &[u8]) {
-        if self.opened(id, path, head, None) == Interest::None
-            && head.len() >= HEAD_LENGTH
-            && let Ok(first) = File::open(path).and_then(first_lines)
-        {
-            self.opened(id, path, &first.bytes, None);
+        if let Some(recognized) = recognize_at(path, head) {
+            self.take_up(id, path, recognized, head.len(), None);
         }
+    }
+
+    /// Makes the decoder of a file that was recognized by so many bytes of its beginning.
+    fn take_up(
+        &mut self,
+        id: u32,
+        path: &Path,
+        recognized: Recognized,
+        head: usize,
+        before: Option<u32>,
+    ) -> Interest {
+        let changed_at = std::fs::metadata(path).and_then(|m| m.modified());
+        let is_past = self.oldest.is_some_and(|oldest| changed_at.is_ok_and(|at| at < oldest));
+        // A session cannot be understood from its middle; a log of our own schema can.
+        if is_past && recognized.view != View::EVENTS {
+            return Interest::Never;
+        }
+        let (interest, decoder) = match recognized.reading {
+            Reading::Lines(mut decoder) => {
+                // A log that goes on in a new file goes on with what its decoder knew, unless it was begun anew already.
+                if let Some(known) = self.saved.remove(&id) {
+                    decoder.restore(&known.state);
+                } else if recognized.view == View::EVENTS
+                    && let Some(Decoder::Lines(before)) =
+                        before.and_then(|id| self.decoders.get(&id)).map(|source| &source.decoder)
+                    && let Some(continued) = before.continued()
+                {
+                    decoder = continued;
+                }
+                let interest = if is_past { Interest::LinesFromEnd } else { Interest::Lines };
+                (interest, Decoder::Lines(decoder))
+            }
+            Reading::Document(decoder) => (Interest::Whole, Decoder::Document(decoder)),
+            Reading::Database(decoder) => (Interest::Whole, Decoder::Database(decoder)),
+        };
+        self.shared.lock().paths.insert(SourceId(id), path.to_path_buf());
+        self.touched.insert(id);
+        let (agent, view, path) = (recognized.agent, recognized.view, path.to_path_buf());
+        self.decoders.insert(id, Source { agent, view, path, decoder, head });
+        self.unbegun.remove(&id);
+        interest
     }
 
     /// Reads what stands before an offset again, with a decoder that begins; what was said of it is void.
@@ -345,37 +383,10 @@ impl Listener for Sources {
             self.decoders.insert(id, source);
             return Interest::Whole;
         }
-        let Some(recognized) = recognize(path, head) else { return Interest::None };
-        let changed_at = std::fs::metadata(path).and_then(|m| m.modified());
-        let is_past = self.oldest.is_some_and(|oldest| changed_at.is_ok_and(|at| at < oldest));
-        // A session cannot be understood from its middle; a log of our own schema can.
-        if is_past && recognized.view != View::EVENTS {
-            return Interest::Never;
+        match recognize(path, head) {
+            Some(recognized) => self.take_up(id, path, recognized, head.len(), before),
+            None => Interest::None,
         }
-        let (interest, decoder) = match recognized.reading {
-            Reading::Lines(mut decoder) => {
-                // A log that goes on in a new file goes on with what its decoder knew, unless it was begun anew already.
-                if let Some(known) = self.saved.remove(&id) {
-                    decoder.restore(&known.state);
-                } else if recognized.view == View::EVENTS
-                    && let Some(Decoder::Lines(before)) =
-                        before.and_then(|id| self.decoders.get(&id)).map(|source| &source.decoder)
-                    && let Some(continued) = before.continued()
-                {
-                    decoder = continued;
-                }
-                let interest = if is_past { Interest::LinesFromEnd } else { Interest::Lines };
-                (interest, Decoder::Lines(decoder))
-            }
-            Reading::Document(decoder) => (Interest::Whole, Decoder::Document(decoder)),
-            Reading::Database(decoder) => (Interest::Whole, Decoder::Database(decoder)),
-        };
-        self.shared.lock().paths.insert(SourceId(id), path.to_path_buf());
-        self.touched.insert(id);
-        let (agent, view, path) = (recognized.agent, recognized.view, path.to_path_buf());
-        self.decoders.insert(id, Source { agent, view, path, decoder, head: head.len() });
-        self.unbegun.remove(&id);
-        interest
     }
 
     fn line(&mut self, id: u32, line: Line<'_>) {

@@ -67,19 +67,19 @@ impl Follower {
     /// Reads a file that has no name any more. Only a log that goes on in other files: what else is replaced as a whole has
     /// said nothing that its successor does not say.
     fn deleted(&mut self, found: &Found, file: File, heads: &Heads, listener: &mut dyn Listener) -> u64 {
-        let Ok(Beginning { identity, head }) = Beginning::of(found, &file) else { return 0 };
+        let Ok(beginning) = Beginning::of(found, &file) else { return 0 };
         let is_copy = self.original_of(found, &file, heads).is_some();
-        if head.is_empty() || is_copy {
+        if beginning.head.is_empty() || is_copy {
             return 0;
         }
         let before = self.at_path(&found.path);
         let id = self.fresh_id();
-        let interest = listener.opened(id, &found.path, &head, before);
-        if interest != Interest::Lines || listener.replaced(id) {
+        let interest = beginning.tell(id, &found.path, &file, before, listener);
+        if interest != Some(Interest::Lines) || listener.replaced(id) {
             listener.happened(id, Happening::Removed);
             return 0;
         }
-        let mut tracked = Tracked::new(FileState::new(id, found, identity, interest));
+        let mut tracked = Tracked::new(FileState::new(id, found, beginning.identity, Interest::Lines));
         tracked.reader = resume(file, &tracked.state);
         let lines = take(&mut tracked, false, listener);
         tracked.missing = true;

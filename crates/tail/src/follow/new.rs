@@ -1,7 +1,7 @@
 //! Files that no source is known for: the rest of one that is gone, a copy, or something new.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek};
 use std::path::Path;
 use std::time::Instant;
 
@@ -32,6 +32,7 @@ impl Beginning {
         &self,
         id: u32,
         path: &Path,
+        mut file: &File,
         before: Option<u32>,
         listener: &mut dyn Listener,
     ) -> Option<Interest> {
@@ -42,7 +43,8 @@ impl Beginning {
         if self.head.len() < HEAD {
             return None;
         }
-        let Ok(first) = File::open(path).and_then(first_lines) else { return Some(interest) };
+        // Through its handle: it may have no name any more.
+        let Ok(first) = file.rewind().and_then(|()| first_lines(file)) else { return Some(interest) };
         let interest = listener.opened(id, path, &first.bytes, before);
         (interest != Interest::None || !first.may_grow).then_some(interest)
     }
@@ -172,7 +174,7 @@ impl Follower {
             self.files.remove(&before);
         }
         let id = self.fresh_id();
-        let Some(interest) = beginning.tell(id, &file.path, before, listener) else { return 0 };
+        let Some(interest) = beginning.tell(id, &file.path, &handle, before, listener) else { return 0 };
         let kept = if interest == Interest::LinesFromEnd { Interest::Lines } else { interest };
         let mut tracked = Tracked::new(FileState::new(id, file, beginning.identity, kept));
         let mut lines = 0;
