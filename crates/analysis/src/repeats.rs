@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use foldhash::{HashMap, HashSet};
 use retryscope_events::Event;
-use retryscope_record::SourceId;
+use retryscope_record::{CHECKSUM_START, SourceId, checksum, checksum_word};
 use serde::{Deserialize, Serialize};
 
 /// Ids of events of runs that were forgotten, so that a repeat is still known as one.
@@ -122,28 +122,14 @@ impl Records {
 
 /// Returns the id under which a repeat of an event is dropped; `None` where nothing explicit tells.
 pub(crate) fn repeat_id(agent: &str, event: &Event) -> Option<u64> {
-    let sum = [agent, &event.run_id].into_iter().fold(0xcbf2_9ce4_8422_2325, checksum);
+    let sum = [agent, &event.run_id].into_iter().fold(CHECKSUM_START, checksum);
     match (&event.event_id, event.seq) {
         (Some(id), _) => Some(checksum(sum, id)),
         (None, Some(seq)) => {
-            Some(mix(checksum(checksum(sum, event.writer.as_deref().unwrap_or("")), "#"), seq))
+            Some(checksum_word(checksum(checksum(sum, event.writer.as_deref().unwrap_or("")), "#"), seq))
         }
         (None, None) => None,
     }
-}
-
-/// Adds a text to a checksum that must be the same after an upgrade.
-fn checksum(sum: u64, text: &str) -> u64 {
-    let (words, rest) = text.as_bytes().as_chunks::<8>();
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    let sum = words.iter().fold(sum, |sum, word| mix(sum, u64::from_le_bytes(*word)));
-    mix(mix(sum, u64::from_le_bytes(last)), text.len() as u64)
-}
-
-fn mix(sum: u64, word: u64) -> u64 {
-    let product = (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    product ^ product >> 29
 }
 
 #[cfg(test)]

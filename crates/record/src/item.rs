@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use retryscope_events::{Event, Source};
 use serde::{Deserialize, Serialize};
 
+use crate::anchor::Anchor;
 use crate::origin::Place;
 
 /// Agent and native run id: together unique.
@@ -123,7 +124,7 @@ pub enum Mark {
     /// What this source said of the open request is a copy of another run's history and is taken back.
     Copied,
     /// An explicit id (message, prompt, provider request) that another log of the same run may hold too, in the open turn.
-    Anchor(String),
+    Anchor(Anchor),
     /// What this source shows of this run, from here on.
     Shows {
         /// Which kind of requests this is about.

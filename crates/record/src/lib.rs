@@ -3,9 +3,11 @@
 //! `tail` makes [`Origin`]s, `adapters` make [`Item`]s and [`Gap`]s, `analysis` takes them. Not for: the public schema
 //! (that is `retryscope-events`) or for any decision.
 
+mod anchor;
 mod item;
 mod origin;
 
+pub use anchor::{Anchor, CHECKSUM_START, checksum, checksum_word};
 pub use item::{Facts, Gap, GapKind, Item, Mark, RawFailure, RunKey, Shown, Statement, TurnOutcome};
 pub use origin::{Origin, Place, SourceId, View};
 

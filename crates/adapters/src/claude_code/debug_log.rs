@@ -8,7 +8,7 @@ use retryscope_events::{
     AttemptOutcome, Body, Candidate, Event, Layer, ModelAttempt, ModelFailed, ModelRequest, ModelRetry,
     Source,
 };
-use retryscope_record::{Item, Mark, Place, RunKey, Shown, Sink, TurnOutcome};
+use retryscope_record::{Anchor, Item, Mark, Place, RunKey, Shown, Sink, TurnOutcome};
 
 use super::{AGENT, model_of, provider_of_model};
 use crate::LineDecoder;
@@ -227,7 +227,7 @@ impl DebugLog {
             .and_then(|(_, rest)| rest.split_once('"'))
             .map(|(id, _)| id.to_owned());
         if let Some(id) = &retry.upstream_request_id {
-            self.mark(run, place, at, &Mark::Anchor(id.clone()), sink);
+            self.mark(run, place, at, &Mark::Anchor(Anchor::of(id)), sink);
         }
         retry.message = Some(message);
         self.event(run, place, at, retry, sink);

@@ -5,7 +5,7 @@
 use retryscope_events::{
     Candidate, Event, ModelAttempt, ModelFailed, ModelRequest, ModelResponse, Source, Usage,
 };
-use retryscope_record::{Facts, Mark, Place, RunKey, Shown, Sink, Statement};
+use retryscope_record::{Anchor, Facts, Mark, Place, RunKey, Shown, Sink, Statement};
 
 use super::otlp_logs::{self, Logs};
 use super::{AGENT, model_of};
@@ -88,8 +88,8 @@ fn span(place: Place, session: &str, span: &Span<'_>, sink: &mut dyn Sink) {
         attempt.candidate = Some(candidate.clone());
         say(event(*at, attempt.into()));
     }
-    if let Some(id) = attributes.string("request_id") {
-        say(mark(Mark::Anchor(id)));
+    if let Some(id) = attributes.get("request_id") {
+        say(mark(Mark::Anchor(Anchor::of(id))));
     }
     if attributes.get("success") == Some("false") {
         let mut failed = ModelFailed::new().request_id(request_id).candidate(candidate);

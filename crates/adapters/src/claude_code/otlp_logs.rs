@@ -11,7 +11,7 @@ use retryscope_events::{
     Body, Candidate, Event, FallbackKind, ModelAttempt, ModelFailed, ModelFallback, ModelRequest,
     ModelResponse, Sent, Source, Usage,
 };
-use retryscope_record::{Item, Mark, Place, RunKey, Shown, Sink, TurnOutcome};
+use retryscope_record::{Anchor, Item, Mark, Place, RunKey, Shown, Sink, TurnOutcome};
 
 use super::otlp::{facts, provider};
 use super::{AGENT, model_of};
@@ -161,8 +161,8 @@ impl Session {
                 self.introduce(&mut say);
                 self.has_prompt = true;
                 say.mark(&Mark::TurnStarted { turn: attributes.string("prompt.id") });
-                if let Some(uuid) = attributes.string("message.uuid") {
-                    say.mark(&Mark::Anchor(uuid));
+                if let Some(uuid) = attributes.get("message.uuid") {
+                    say.mark(&Mark::Anchor(Anchor::of(uuid)));
                 }
             }
             Some(name @ ("api_error" | "api_request")) => {
@@ -174,8 +174,8 @@ impl Session {
                         self.answered(is_main, &mut say);
                     }
                 }
-                if let Some(id) = attributes.string("request_id") {
-                    say.mark(&Mark::Anchor(id));
+                if let Some(id) = attributes.get("request_id") {
+                    say.mark(&Mark::Anchor(Anchor::of(id)));
                 }
             }
             // The prompt has no answer without this one: nobody asks again for it.

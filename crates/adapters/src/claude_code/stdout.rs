@@ -10,7 +10,9 @@ use chrono::{DateTime, Utc};
 use retryscope_events::{
     Body, Candidate, Event, Layer, ModelFailed, ModelRequest, ModelResponse, ModelRetry, Source,
 };
-use retryscope_record::{Facts, GapKind, Item, Mark, Place, RawFailure, RunKey, Shown, Sink, TurnOutcome};
+use retryscope_record::{
+    Anchor, Facts, GapKind, Item, Mark, Place, RawFailure, RunKey, Shown, Sink, TurnOutcome,
+};
 
 use super::transcript::{status_in, usage_of};
 use super::{AGENT, model_of, subagent_key};
@@ -94,10 +96,9 @@ impl LineDecoder for Stdout {
             }
             (Some("assistant"), _) => self.assistant(&record, &mut say),
             (Some("user"), _) => {
-                if let Some(uuid) =
-                    record.string("uuid").filter(|_| record.raw("parent_tool_use_id").is_none())
+                if let Some(uuid) = record.str("uuid").filter(|_| record.raw("parent_tool_use_id").is_none())
                 {
-                    say.mark(&Mark::Anchor(uuid));
+                    say.mark(&Mark::Anchor(Anchor::of(&uuid)));
                 }
             }
             (Some("result"), _) => self.result(&record, &mut say),
@@ -223,10 +224,8 @@ impl Stdout {
         let call = record.string("parent_tool_use_id");
         let message = record.object("message").unwrap_or_default();
         let asked = self.conversation(agent, call, say);
-        for id in
-            [record.string("uuid"), message.string("id"), record.string("request_id")].into_iter().flatten()
-        {
-            say.mark(&Mark::Anchor(id));
+        for id in [record.str("uuid"), message.str("id"), record.str("request_id")].into_iter().flatten() {
+            say.mark(&Mark::Anchor(Anchor::of(&id)));
         }
         if message.is("model", "<synthetic>") {
             // The final error; `result` repeats it, and may say more.
@@ -283,8 +282,8 @@ impl Stdout {
         let message = if is_error { record.string("result") } else { None };
         let named = reason.clone().filter(|reason| names_failure(reason));
         self.release(message.clone(), named, say.sink);
-        if let Some(uuid) = record.string("uuid") {
-            say.mark(&Mark::Anchor(uuid));
+        if let Some(uuid) = record.str("uuid") {
+            say.mark(&Mark::Anchor(Anchor::of(&uuid)));
         }
         if let Some(provider) = provider_of_result(record) {
             say.mark(&Mark::Facts(Facts { provider: Some(provider), ..Facts::default() }));

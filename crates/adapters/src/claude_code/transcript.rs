@@ -5,18 +5,20 @@
 //! `api_error` lines or its final error, and further repeats may be hidden.
 
 mod answers;
+mod lines;
 mod requests;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
-use std::sync::LazyLock;
 
 use chrono::{DateTime, Utc};
-use memchr::memmem::Finder;
 use retryscope_events::{Body, Event, Source};
-use retryscope_record::{Facts, GapKind, Item, Mark, Place, RawFailure, RunKey, Shown, Sink, TurnOutcome};
+use retryscope_record::{
+    Anchor, Facts, GapKind, Item, Mark, Place, RawFailure, RunKey, Shown, Sink, TurnOutcome,
+};
 
 pub(super) use self::answers::{status_in, usage_of};
+use self::lines::{INTERRUPT, matters, may_interrupt};
 use self::requests::{Chain, OpenRequest};
 use super::{AGENT, subagent_key};
 use crate::LineDecoder;
@@ -55,33 +57,6 @@ struct Prompt {
     at: Option<DateTime<Utc>>,
 }
 
-/// Line types that bear on requests; the others are most of a file.
-fn matters(line: &[u8]) -> bool {
-    const HEAD: usize = 4096;
-    static TYPE: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"type\":\""));
-    // Records name their type early, except conversation lines, whose type may follow a large message.
-    let head = &line[..line.len().min(HEAD)];
-    let mut other = false;
-    for at in TYPE.find_iter(head) {
-        let name = &head[at + TYPE.needle().len()..];
-        // A prompt may quote such words; a conversation line always has one of these keys.
-        if [&b"user\""[..], b"assistant\"", b"system\""].iter().any(|kind| name.starts_with(kind)) {
-            return true;
-        }
-        let is = |kind: &&[u8]| name.starts_with(kind);
-        other |= [
-            &b"attachment\""[..],
-            b"api-request-blob\"",
-            b"api-request-shape\"",
-            b"progress\"",
-            b"file-history-snapshot\"",
-        ]
-        .iter()
-        .any(is);
-    }
-    !other
-}
-
 /// Returns whether a `user` line says what a tool gave, in the form that has a member for it.
 fn is_tool_result(record: &Object<'_>) -> bool {
     record.raw("toolUseResult").is_some()
@@ -89,19 +64,10 @@ fn is_tool_result(record: &Object<'_>) -> bool {
 
 const NO_RETRIES: &str = "this version's transcript does not show retries";
 
-/// How a person's interruption begins.
-const INTERRUPT: &str = "[Request interrupted by user";
-
-/// Returns whether a message may say that the person interrupted the agent.
-fn may_interrupt(message: &str) -> bool {
-    static WORDS: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(INTERRUPT));
-    WORDS.find(message.as_bytes()).is_some()
-}
-
 /// Returns whether the content of a message says it: as the whole text, or as one of its parts.
 fn is_interrupt(content: &str) -> bool {
     content.strip_prefix('"').is_some_and(|text| text.starts_with(INTERRUPT))
-        || may_interrupt(content) && content.contains(&format!("\"text\":\"{INTERRUPT}"))
+        || may_interrupt(content.as_bytes()) && content.contains(&format!("\"text\":\"{INTERRUPT}"))
 }
 
 /// Beginnings of lines that the program writes in the person's name: commands, what they gave, and what ended beside the
@@ -118,9 +84,14 @@ fn is_beside(content: &str) -> bool {
 
 impl LineDecoder for Transcript {
     fn line(&mut self, place: Place, line: &[u8], sink: &mut dyn Sink) {
-        if !matters(line) {
-            return;
+        if matters(line) {
+            self.record(place, line, sink);
         }
+    }
+}
+
+impl Transcript {
+    fn record(&mut self, place: Place, line: &[u8], sink: &mut dyn Sink) {
         let Some((record, message)) = Object::parse_with(line, "message") else {
             if !line.iter().all(u8::is_ascii_whitespace) {
                 self.unread = true;
@@ -133,7 +104,10 @@ impl LineDecoder for Transcript {
             self.enter_run(place, &session, &record, sink);
         }
         // Most of a file are results of tools; what matters in them is only whether the person interrupted.
-        if kind == "user" && is_tool_result(&record) && !record.raw("message").is_some_and(may_interrupt) {
+        if kind == "user"
+            && is_tool_result(&record)
+            && !record.raw("message").is_some_and(|message| may_interrupt(message.as_bytes()))
+        {
             return;
         }
         let Some(run) = self.run.clone() else { return };
@@ -292,7 +266,7 @@ impl Transcript {
         let now = std::mem::replace(&mut say.at, at);
         say.mark(&Mark::TurnStarted { turn });
         if let Some(uuid) = uuid {
-            say.mark(&Mark::Anchor(uuid));
+            say.mark(&Mark::Anchor(Anchor::of(&uuid)));
         }
         say.at = now;
     }

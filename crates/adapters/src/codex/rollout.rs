@@ -168,7 +168,7 @@ impl Rollout {
             "message" if payload.is("role", "assistant") => self.asking.said(say),
             "message" => self.asking.quiet(say),
             "function_call" | "custom_tool_call" | "local_shell_call" => {
-                say.anchor(payload.string("call_id"));
+                say.anchor(payload.str("call_id"));
                 self.asking.called(say);
             }
             "reasoning" | "web_search_call" => self.asking.said_in_part(say),

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use retryscope_events::{Body, Candidate, Event};
-use retryscope_record::{Item, Mark, Place, RawFailure, RunKey, Sink};
+use retryscope_record::{Anchor, Item, Mark, Place, RawFailure, RunKey, Sink};
 
 use super::AGENT;
 
@@ -46,9 +46,9 @@ impl<'a> Say<'a> {
     }
 
     /// Names an id that another log may hold too.
-    pub(super) fn anchor(&mut self, id: Option<String>) {
+    pub(super) fn anchor(&mut self, id: Option<impl AsRef<str>>) {
         if let Some(id) = id {
-            self.mark(&Mark::Anchor(id));
+            self.mark(&Mark::Anchor(Anchor::of(id.as_ref())));
         }
     }
 }

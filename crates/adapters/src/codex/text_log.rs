@@ -81,7 +81,7 @@ impl LineDecoder for TextLog {
         }
         let Some(thread) = self.thread.as_deref() else { return };
         if let Some(retry) = RetryLine::of(line.rest) {
-            Say::new(place, thread, None, sink).anchor(retry.turn.map(str::to_owned));
+            Say::new(place, thread, None, sink).anchor(retry.turn);
             self.signals.retry(place, thread, Some(line.at), retry.retry(), sink);
         }
     }

@@ -96,7 +96,7 @@ impl Trace {
             "codex_turn_ended" => self.end(payload, thread, say),
             "inference_started" => self.started(payload, thread, at, say),
             "inference_completed" => {
-                say.anchor(payload.string("response_id"));
+                say.anchor(payload.str("response_id"));
                 let state = self.thread(thread);
                 if let Some(id) = state.open.take() {
                     say.event(ModelResponse::new().request_id(id));

@@ -10,7 +10,7 @@ use chrono::{DateTime, Utc};
 use retryscope_events::{
     AttemptOutcome, Layer, ModelAttempt, ModelFailed, ModelRequest, ModelResponse, ModelRetry, Sent, Source,
 };
-use retryscope_record::{Facts, Mark, Shown, TurnOutcome};
+use retryscope_record::{Anchor, Facts, Mark, Shown, TurnOutcome};
 
 use super::Profile;
 use super::answer::{Answer, Stop};
@@ -149,7 +149,7 @@ impl Conversation {
         say.turn.clone_from(&self.now.turn);
         say.mark(&Mark::TurnStarted { turn: self.now.turn.clone() });
         if let Some(anchor) = anchor {
-            say.mark(&Mark::Anchor(anchor));
+            say.mark(&Mark::Anchor(Anchor::of(&anchor)));
         }
     }
 

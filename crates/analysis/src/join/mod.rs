@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
 use retryscope_events::Source;
-use retryscope_record::{Facts, RunKey, Shown, SourceId, TurnOutcome, View};
+use retryscope_record::{Anchor, Facts, RunKey, Shown, SourceId, TurnOutcome, View};
 
 use crate::cause::cause_of;
 use crate::count::{Counts, Evidence};
@@ -155,10 +155,19 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
 
 /// Groups the turns of all views. Returns the groups in order, and how many turns of further views could not be placed.
 fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
-    let mut groups: Vec<(BTreeSet<&str>, Joined<'a>)> = Vec::new();
+    let mut groups: Vec<(BTreeSet<Anchor>, Joined<'a>)> = Vec::new();
     let full = |part: &Part<'_>| part.view.turns.iter().filter(|t| !is_empty(t)).count();
     let single = parts.iter().all(|part| full(part) <= 1);
     let mut left_out = 0;
+    if let [part] = parts
+        && !part.view.turns.iter().any(|turn| turn.begins_elsewhere)
+    {
+        // No other log may speak of these turns.
+        let mut groups: Vec<Joined<'a>> =
+            part.view.turns.iter().filter(|turn| !is_empty(turn)).map(|turn| vec![(part, turn)]).collect();
+        groups.sort_by_key(|members| began(members));
+        return (groups, left_out);
+    }
     let base = parts.iter().find(|part| full(part) > 0).map(|part| part.kind);
     let all = parts.iter().flat_map(|part| part.view.turns.iter().map(move |turn| (part, turn)));
     let (later, first): (Vec<_>, Vec<_>) =
@@ -166,10 +175,10 @@ fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
     // What goes on with a turn is placed when that one is.
     for (part, turn) in first.into_iter().chain(later) {
         let requests = turn.requests.iter().filter(|r| r.id_is_native).map(|r| r.id.as_str());
-        let ids: BTreeSet<&str> =
-            turn.anchors.iter().map(String::as_str).chain(turn.key.as_deref()).chain(requests).collect();
+        let named = turn.key.as_deref().into_iter().chain(requests).map(Anchor::of);
+        let ids: BTreeSet<Anchor> = turn.ids.iter().copied().chain(named).collect();
         // Two logs of the same kind hold different turns, unless an id says otherwise.
-        let repeats = |(known, members): &(BTreeSet<&str>, Joined<'_>)| {
+        let repeats = |(known, members): &(BTreeSet<Anchor>, Joined<'_>)| {
             let may_be_one = |(p, other): &(&Part<'_>, &TurnView)| {
                 p.kind != part.kind || may_go_on(p, other, turn) || may_go_on(part, turn, other)
             };
@@ -178,7 +187,7 @@ fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
         let mut found: Vec<usize> = if single {
             groups.iter().position(repeats).into_iter().collect()
         } else {
-            let shares = |(known, members): &(BTreeSet<&str>, Joined<'_>)| {
+            let shares = |(known, members): &(BTreeSet<Anchor>, Joined<'_>)| {
                 let same_view = members.iter().any(|(p, _)| std::ptr::eq(*p, part));
                 !same_view && !known.is_disjoint(&ids)
             };
@@ -212,10 +221,13 @@ fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
         members
             .sort_by_key(|(part, turn)| (rank(part.kind), part.source, std::cmp::Reverse(turn.started_at)));
     }
-    groups.sort_by_key(|members| {
-        members.iter().filter_map(|(_, t)| t.started_at).min().map_or(i64::MAX, |at| at.timestamp_millis())
-    });
+    groups.sort_by_key(|members| began(members));
     (groups, left_out)
+}
+
+/// Returns when a turn began, to sort by; one of which nobody knows comes last.
+fn began(members: &Joined<'_>) -> i64 {
+    members.iter().filter_map(|(_, t)| t.started_at).min().map_or(i64::MAX, |at| at.timestamp_millis())
 }
 
 /// Returns whether `later` may be the rest of a turn of which another source of the same kind holds the beginning.
@@ -224,7 +236,11 @@ fn may_go_on(part: &Part<'_>, turn: &TurnView, later: &TurnView) -> bool {
 }
 
 /// Returns the group of the last turn of the same kind of log that began before this one, if this one may go on with it.
-fn beginning_of(part: &Part<'_>, turn: &TurnView, groups: &[(BTreeSet<&str>, Joined<'_>)]) -> Option<usize> {
+fn beginning_of(
+    part: &Part<'_>,
+    turn: &TurnView,
+    groups: &[(BTreeSet<Anchor>, Joined<'_>)],
+) -> Option<usize> {
     let before = groups.iter().enumerate().flat_map(|(index, (_, members))| {
         members.iter().filter(|(p, _)| p.kind == part.kind).map(move |(p, turn)| (index, *p, *turn))
     });
@@ -236,7 +252,7 @@ fn beginning_of(part: &Part<'_>, turn: &TurnView, groups: &[(BTreeSet<&str>, Joi
 }
 
 fn is_empty(turn: &TurnView) -> bool {
-    turn.requests.is_empty() && turn.end.is_none() && turn.anchors.is_empty() && turn.key.is_none()
+    turn.requests.is_empty() && turn.end.is_none() && turn.ids.is_empty() && turn.key.is_none()
 }
 
 fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_of: &AsOf<'_>) -> Turn {

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use retryscope_events::{
     AttemptKind, AttemptOutcome, Decision, Event, ModelFailed, ModelResponse, RunFinished,
 };
-use retryscope_record::{Origin, RawFailure, TurnOutcome};
+use retryscope_record::{Anchor, Origin, RawFailure, TurnOutcome};
 
 use crate::count::Evidence;
 use crate::judge::Said;
@@ -66,7 +66,7 @@ impl ViewOfRun {
         memo: &mut Memo,
     ) {
         if let Some(id) = &body.upstream_request_id {
-            self.turns[turn].anchors.insert(id.clone());
+            self.turns[turn].note(Anchor::of(id));
         }
         let request = self.request_of(turn, origin, event, body.request_id.as_ref(), memo);
         if let Some(candidate) = &body.candidate {

@@ -8,7 +8,7 @@ use retryscope_events::{
     AttemptKind, AttemptOutcome, Candidate, Event, FallbackKind, ModelAttempt, ModelFallback, ModelRequest,
     ModelRetry, Sent, Source,
 };
-use retryscope_record::{Origin, RawFailure, TurnOutcome};
+use retryscope_record::{Anchor, Origin, RawFailure, TurnOutcome};
 use serde_json::Value;
 
 use crate::count::{Bound, Evidence};
@@ -178,7 +178,7 @@ impl ViewOfRun {
         memo: &mut Memo,
     ) {
         if let Some(id) = &body.upstream_request_id {
-            self.turns[turn].anchors.insert(id.clone());
+            self.turns[turn].note(Anchor::of(id));
         }
         let request = self.request_of(turn, origin, event, body.request_id.as_ref(), memo);
         if request.is_made_of_parts(body) {

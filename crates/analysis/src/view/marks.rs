@@ -49,7 +49,7 @@ impl ViewOfRun {
             }
             Mark::Anchor(id) => {
                 let index = self.open_or_last_turn();
-                self.turns[index].anchors.insert(id.clone());
+                self.turns[index].note(*id);
             }
             Mark::Shows { source, requests, attempts, because } => {
                 let shown = Visibility { requests: *requests, attempts: *attempts };

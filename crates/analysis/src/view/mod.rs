@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use chrono::{DateTime, Utc};
 use foldhash::HashSet;
 use retryscope_events::{Body, Event};
-use retryscope_record::{Facts, Origin, RawFailure, Shown, TurnOutcome};
+use retryscope_record::{Anchor, Facts, Origin, RawFailure, Shown, TurnOutcome};
 use serde::{Deserialize, Serialize};
 
 use crate::run::Declared;
@@ -32,6 +32,9 @@ pub(crate) use request::{RequestEnd, RequestView};
 
 /// Entries of a ledger that are kept.
 const LEDGER_LIMIT: usize = 10_000;
+
+/// Ids that a line of a log gives at most, about: so far back a repeat is looked for.
+const REPEATED_IDS: usize = 4;
 
 /// Requests of earlier turns that are looked through for the one that a late record speaks of.
 const LATE_REQUESTS: usize = 256;
@@ -108,8 +111,9 @@ impl Default for Visibility {
 pub(crate) struct TurnView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<String>,
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub(crate) anchors: BTreeSet<String>,
+    /// Ids that stand in it beside its key and those of its requests; some more than once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) ids: Vec<Anchor>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) started_at: Option<DateTime<Utc>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -147,6 +151,13 @@ pub(crate) struct End {
 }
 
 impl TurnView {
+    /// Notes an id that stands in it. Lines of one message repeat what those just before them say.
+    fn note(&mut self, id: Anchor) {
+        if !self.ids.iter().rev().take(REPEATED_IDS).any(|known| *known == id) {
+            self.ids.push(id);
+        }
+    }
+
     fn touch(&mut self, at: Option<DateTime<Utc>>) {
         if let Some(at) = at {
             self.started_at = Some(self.started_at.map_or(at, |first| first.min(at)));

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use retryscope_events::{Candidate, ModelFailed, ModelResponse, Usage};
-use retryscope_record::{Facts, Mark, RawFailure, TurnOutcome};
+use retryscope_record::{Anchor, Facts, Mark, RawFailure, TurnOutcome};
 
 use super::requests::OpenRequest;
 use super::{Say, Transcript};
@@ -28,10 +28,8 @@ impl Transcript {
         if is_error || is_answer && !self.has_request_lines && !self.is_told(message) {
             self.begin_turn(say);
         }
-        for id in
-            [record.string("uuid"), message.string("id"), record.string("requestId")].into_iter().flatten()
-        {
-            say.mark(&Mark::Anchor(id));
+        for id in [record.str("uuid"), message.str("id"), record.str("requestId")].into_iter().flatten() {
+            say.mark(&Mark::Anchor(Anchor::of(&id)));
         }
         if is_error {
             self.final_error(record, message, say);
@@ -42,7 +40,7 @@ impl Transcript {
 
     /// Returns whether a line goes on with the message of the line before.
     pub(super) fn is_told(&self, message: &Object<'_>) -> bool {
-        self.last_message_id.is_some() && message.string("id") == self.last_message_id
+        self.last_message_id.is_some() && message.str("id").as_deref() == self.last_message_id.as_deref()
     }
 
     pub(super) fn final_error(&mut self, record: &Object<'_>, message: &Object<'_>, say: &mut Say<'_>) {

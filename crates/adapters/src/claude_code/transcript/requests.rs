@@ -4,7 +4,7 @@
 //! Not for: how a request ended (see `answers`).
 
 use retryscope_events::{Candidate, Layer, ModelAttempt, ModelFailed, ModelRequest, ModelRetry, Source};
-use retryscope_record::{GapKind, Mark, RawFailure, Shown};
+use retryscope_record::{Anchor, GapKind, Mark, RawFailure, Shown};
 
 use super::{Say, Transcript};
 use crate::claude_code::{model_of, provider_of_model};
@@ -153,7 +153,7 @@ impl Transcript {
         }
         retry.upstream_request_id = error.string("requestId").or_else(|| error.string("requestID"));
         if let Some(id) = &retry.upstream_request_id {
-            say.mark(&Mark::Anchor(id.clone()));
+            say.mark(&Mark::Anchor(Anchor::of(id)));
         }
         let headers = error.object("headers").map(|headers| {
             headers

@@ -195,3 +195,69 @@ fn a_command_is_a_prompt_if_a_request_follows() {
     let own = prompt("u6", r#""promptId":"p2","#, r#""<b>y</b>""#);
     assert_eq!(after(&[&command, &output, &own]), ["turn p2"]);
 }
+
+fn read_with(lines: &[&[u8]], take: fn(&mut Transcript, Place, &[u8], &mut Collected)) -> Collected {
+    let mut sink = Collected::default();
+    let mut transcript = Transcript::default();
+    for (n, line) in (1..).zip(lines) {
+        take(&mut transcript, Place::Line(n), line, &mut sink);
+    }
+    sink
+}
+
+/// Every transcript of the fixtures.
+fn transcripts() -> Vec<Vec<u8>> {
+    let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/claude-code"));
+    let mut folders = vec![root.to_path_buf()];
+    let mut texts = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "jsonl")
+                && path.components().any(|part| part.as_os_str() == "projects")
+            {
+                texts.push(std::fs::read(path).unwrap());
+            }
+        }
+    }
+    assert!(texts.len() > 20, "{}", texts.len());
+    texts
+}
+
+#[test]
+fn what_is_left_out_says_nothing() {
+    let mut left_out = 0;
+    for text in transcripts() {
+        let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
+        left_out += lines.iter().filter(|line| !lines::matters(line)).count();
+        let all = read_with(&lines, |transcript, place, line, sink| transcript.record(place, line, sink));
+        let chosen = read_with(&lines, |transcript, place, line, sink| transcript.line(place, line, sink));
+        assert_eq!(chosen.items, all.items);
+        assert_eq!(chosen.gaps, all.gaps);
+    }
+    assert!(left_out > 50, "{left_out}");
+}
+
+#[test]
+fn a_result_of_a_tool_is_left_out_only_where_it_can_say_nothing_else() {
+    let result = r#"{"parentUuid":"p","isSidechain":false,"type":"user","message":{"role":"user","content":[{"tool_use_id":"t","type":"tool_result","content":"a \"type\":\"user\" b"}]},"uuid":"u","sessionId":"s","toolUseResult":{"stdout":""}}"#;
+    assert!(!lines::matters(result.as_bytes()));
+    let first = result
+        .replace(r#""tool_use_id":"t","type":"tool_result""#, r#""type":"tool_result","tool_use_id":"t""#);
+    assert!(!lines::matters(first.as_bytes()));
+    for (what, with) in [
+        (r#""tool_use_id":"t","type":"tool_result","#, r#""type":"text","text":"#),
+        ("a \\\"", "[Request interrupted by user for tool use]\\\""),
+        // The end of one record, and another one.
+        (r#"\"type"#, r#"{"parentUuid":"q","type":"assistant"#),
+        (r#""toolUseResult":{"stdout":""}}"#, r#""toolUseResult":{"stdout":"#),
+        // The type of something else.
+        (r#""isSidechain":false,"#, r#""isSidechain":false,"data":{"#),
+    ] {
+        let other = result.replace(what, with);
+        assert_ne!(other, result);
+        assert!(lines::matters(other.as_bytes()), "{other}");
+    }
+}

@@ -190,7 +190,7 @@ impl Asking {
         self.settle(say);
         self.form.usage_records = true;
         self.owed = true;
-        say.anchor(response.clone());
+        say.anchor(response.as_deref());
         self.last_response = response;
         let usage = payload.object("usage").map(|usage| fields::usage(&usage)).unwrap_or_default();
         self.tokens(usage, say);
