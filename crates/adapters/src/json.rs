@@ -17,6 +17,9 @@ pub(crate) struct Object<'a>(Vec<(Cow<'a, str>, &'a str)>);
 /// Hardly any object has more members; the memory for so many is still of a size that is quickly had.
 const USUAL_MEMBERS: usize = 24;
 
+/// Whole numbers below it are exact in either form.
+const MOST: f64 = 9e15;
+
 impl<'a> Object<'a> {
     /// Parses one line; `None` if it is not a JSON object.
     pub(crate) fn parse(line: &'a [u8]) -> Option<Self> {
@@ -45,6 +48,27 @@ impl<'a> Object<'a> {
             })
         })?;
         Some((Self(members), inner))
+    }
+
+    /// Parses the beginning of a line, cut before a member of an inner object, into the members of both that stand there.
+    pub(crate) fn parse_beginning(line: &'a [u8], inner_key: &str) -> Option<(Self, Self)> {
+        let (mut members, mut inner) = (Vec::with_capacity(USUAL_MEMBERS), Vec::with_capacity(USUAL_MEMBERS));
+        whole(std::str::from_utf8(line).ok()?, |at| {
+            let cut = at.members(|at, key| {
+                let key = name(key)?;
+                if key == inner_key {
+                    return at.members(|at, key| {
+                        inner.push((name(key)?, at.slice(Cursor::value)?));
+                        Some(())
+                    });
+                }
+                members.push((key, at.slice(Cursor::value)?));
+                Some(())
+            });
+            // The cut ends it: what follows is only that it ended there.
+            cut.is_none().then_some(())
+        })?;
+        Some((Self(members), Self(inner)))
     }
 
     fn of_text(text: &'a str) -> Option<Self> {
@@ -87,9 +111,13 @@ impl<'a> Object<'a> {
 
     /// Returns a number member, rounded to a whole one; a number written as text counts.
     pub(crate) fn u64(&self, key: &str) -> Option<u64> {
+        // Most numbers are whole.
+        if let Ok(whole) = self.raw(key)?.parse::<u32>() {
+            return Some(whole.into());
+        }
         let number = self.f64(key)?;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "range checked")]
-        (0.0..9e15).contains(&number).then(|| number.round() as u64)
+        (0.0..MOST).contains(&number).then(|| number.round() as u64)
     }
 
     /// Returns a number member.

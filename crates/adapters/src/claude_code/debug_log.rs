@@ -25,13 +25,9 @@ const FAILURES: &[&str] = &[
 ];
 
 pub(super) fn recognize(head: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(head);
-    let mut lines = text.lines().take(20).filter(|line| parse(line).is_some());
-    lines.next().is_some()
-        && (holds(head, "[API REQUEST]")
-            || holds(head, "[API:timing]")
-            || holds(head, "[engine] turn ")
-            || holds(head, "CA certs"))
+    let texts = ["[API REQUEST]", "[API:timing]", "[engine] turn ", "CA certs"];
+    texts.iter().any(|text| holds(head, text))
+        && String::from_utf8_lossy(head).lines().take(20).any(|line| parse(line).is_some())
 }
 
 /// Splits `<time> [LEVEL] text`.

@@ -114,8 +114,8 @@ pub(crate) fn model_of(name: String) -> String {
 
 /// Returns the provider, as far as a model id tells it.
 pub(crate) fn provider_of_model(model: &str) -> Option<&'static str> {
-    let parts: Vec<&str> = model.split('.').collect();
-    (model.starts_with("arn:") || parts.len() > 1 && parts.contains(&"anthropic")).then_some("bedrock")
+    let names_vendor = || model.contains('.') && model.split('.').any(|part| part == "anthropic");
+    (model.starts_with("arn:") || names_vendor()).then_some("bedrock")
 }
 
 #[cfg(test)]

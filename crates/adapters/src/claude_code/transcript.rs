@@ -18,7 +18,7 @@ use retryscope_record::{
 };
 
 pub(super) use self::answers::{status_in, usage_of};
-use self::lines::{INTERRUPT, matters, may_interrupt};
+use self::lines::{INTERRUPT, inner_member, matters, may_interrupt};
 use self::requests::{Chain, OpenRequest};
 use super::{AGENT, subagent_key};
 use crate::LineDecoder;
@@ -35,8 +35,8 @@ pub(super) struct Transcript {
     /// Prompts of this version carry an id.
     has_prompt_ids: bool,
     /// `api-request` id to its chain; only in the newer generation.
-    chains: HashMap<String, Chain>,
-    chain_order: VecDeque<String>,
+    chains: HashMap<Anchor, Chain>,
+    chain_order: VecDeque<Anchor>,
     /// The version that writes now has such lines, as far as it has come.
     has_request_lines: bool,
     shown: Option<Shown>,
@@ -47,7 +47,9 @@ pub(super) struct Transcript {
     unread: bool,
     /// Requests known only by their error.
     lost: u64,
-    last_message_id: Option<String>,
+    last_message_id: Option<Anchor>,
+    /// The event that was said last: the next one has the same run, and mostly the same turn.
+    event: Option<Box<Event>>,
 }
 
 /// A prompt whose turn has not begun yet.
@@ -84,7 +86,8 @@ fn is_beside(content: &str) -> bool {
 
 impl LineDecoder for Transcript {
     fn line(&mut self, place: Place, line: &[u8], sink: &mut dyn Sink) {
-        if matters(line) {
+        // Any record names the run.
+        if self.run.is_none() || matters(line) {
             self.record(place, line, sink);
         }
     }
@@ -92,7 +95,8 @@ impl LineDecoder for Transcript {
 
 impl Transcript {
     fn record(&mut self, place: Place, line: &[u8], sink: &mut dyn Sink) {
-        let Some((record, message)) = Object::parse_with(line, "message") else {
+        let member = inner_member(line);
+        let Some((record, inner)) = Object::parse_with(line, member) else {
             if !line.iter().all(u8::is_ascii_whitespace) {
                 self.unread = true;
                 sink.gap(place, GapKind::InvalidJson);
@@ -111,12 +115,17 @@ impl Transcript {
             return;
         }
         let Some(run) = self.run.clone() else { return };
-        let mut say = Say { place, run, at: record.time("timestamp"), sink };
-        let message = message.unwrap_or_default();
+        let event = &mut self.event.take();
+        let mut say = Say { place, run, at: record.time("timestamp"), event, sink };
+        let inner = inner.unwrap_or_default();
         match &*kind {
-            "user" => self.user(&record, &message, &mut say),
-            "api-request" => self.api_request(&record, &mut say),
-            "assistant" => self.assistant(&record, &message, &mut say),
+            "user" => self.user(&record, &inner, &mut say),
+            "api-request" if member == "params" => self.api_request(&record, &inner, &mut say),
+            "api-request" => {
+                let params = record.object("params").unwrap_or_default();
+                self.api_request(&record, &params, &mut say);
+            }
+            "assistant" => self.assistant(&record, &inner, &mut say),
             "system" => self.system(&record, &mut say),
             "cost-state" => {
                 let started_at = record.time("startTime");
@@ -124,6 +133,7 @@ impl Transcript {
             }
             _ => {}
         }
+        self.event = event.take();
     }
 }
 
@@ -141,6 +151,8 @@ struct Say<'a> {
     place: Place,
     run: RunKey,
     at: Option<DateTime<Utc>>,
+    /// The event that was said last, to be used again.
+    event: &'a mut Option<Box<Event>>,
     sink: &'a mut dyn Sink,
 }
 
@@ -156,11 +168,20 @@ impl Say<'_> {
         body: impl Into<Body>,
         raw: Option<&RawFailure>,
     ) {
-        let mut event = Event::new(&*self.run.id, DateTime::UNIX_EPOCH, body).agent(AGENT);
+        let mut event = match self.event.take().filter(|event| *event.run_id == *self.run.id) {
+            Some(mut event) => {
+                event.body = body.into();
+                event
+            }
+            None => Box::new(Event::new(&*self.run.id, DateTime::UNIX_EPOCH, body).agent(AGENT)),
+        };
         event.ts = self.at;
-        event.turn = turn.cloned();
+        if event.turn.as_ref() != turn {
+            event.turn = turn.cloned();
+        }
         event.event_id = id;
         self.sink.item(self.place, Item::Event(&event, raw));
+        *self.event = Some(event);
     }
 }
 
@@ -195,7 +216,7 @@ impl Transcript {
             self.request = None;
             self.turn = None;
             self.maybe_prompt = None;
-            let mut say = Say { place, run: key.clone(), at: None, sink };
+            let mut say = Say { place, run: key.clone(), at: None, event: &mut None, sink };
             self.show(Shown::None, NO_RETRIES, &mut say);
             let mark = Mark::Shows {
                 source: Source::Background,
@@ -208,7 +229,7 @@ impl Transcript {
             // Another process goes on with the session; what one version writes tells nothing of the next.
             self.has_request_lines = false;
             self.has_prompt_ids = false;
-            let mut say = Say { place, run: key.clone(), at: None, sink };
+            let mut say = Say { place, run: key.clone(), at: None, event: &mut None, sink };
             self.show(Shown::None, NO_RETRIES, &mut say);
         }
         sink.item(place, Item::Mark { run: &key, at: None, mark: &Mark::Facts(facts) });

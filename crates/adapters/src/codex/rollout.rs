@@ -5,6 +5,7 @@
 //! skipped unread.
 
 mod ask;
+mod lines;
 mod origin;
 
 use chrono::{DateTime, Utc};
@@ -54,10 +55,24 @@ impl LineDecoder for Rollout {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
         }
-        let Some((record, payload)) = Object::parse_with(line, "payload") else {
+        if let Some((record, payload)) = lines::beginning(line) {
+            self.parsed(place, &record, Some(payload), sink);
+        } else if let Some((record, payload)) = Object::parse_with(line, "payload") {
+            self.parsed(place, &record, payload, sink);
+        } else {
             sink.gap(place, GapKind::InvalidJson);
-            return;
-        };
+        }
+    }
+}
+
+impl Rollout {
+    fn parsed(
+        &mut self,
+        place: Place,
+        record: &Object<'_>,
+        payload: Option<Object<'_>>,
+        sink: &mut dyn Sink,
+    ) {
         let Some(kind) = record.str("type") else { return };
         let at = record.time("timestamp");
         let Some(payload) = payload else {
@@ -85,9 +100,7 @@ impl LineDecoder for Rollout {
         self.enter(turn, &kind, &mut say);
         self.record(&kind, &payload, &mut say);
     }
-}
 
-impl Rollout {
     fn meta(&mut self, place: Place, at: Option<DateTime<Utc>>, payload: &Object<'_>, sink: &mut dyn Sink) {
         let Some(id) = payload.string("id") else {
             sink.gap(place, GapKind::IncompleteRecord);

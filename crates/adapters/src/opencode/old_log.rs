@@ -14,6 +14,9 @@ use crate::json::{Object, holds};
 use crate::say::Say;
 
 pub(super) fn recognize(head: &[u8]) -> bool {
+    if !holds(head, "service=") {
+        return false;
+    }
     let mut lines = head.split(|b| *b == b'\n').take(20);
     lines.any(|line| {
         std::str::from_utf8(line)

@@ -40,7 +40,7 @@ impl Transcript {
 
     /// Returns whether a line goes on with the message of the line before.
     pub(super) fn is_told(&self, message: &Object<'_>) -> bool {
-        self.last_message_id.is_some() && message.str("id").as_deref() == self.last_message_id.as_deref()
+        self.last_message_id.is_some_and(|last| message.str("id").is_some_and(|id| Anchor::of(&id) == last))
     }
 
     pub(super) fn final_error(&mut self, record: &Object<'_>, message: &Object<'_>, say: &mut Say<'_>) {
@@ -79,10 +79,10 @@ impl Transcript {
     }
 
     pub(super) fn answer(&mut self, record: &Object<'_>, message: &Object<'_>, say: &mut Say<'_>) {
-        let message_id = message.string("id");
+        let message_id = message.str("id").map(|id| Anchor::of(&id));
         let same = self.is_told(message);
         let model = message.string("model").map(model_of);
-        if let Some(chain) = record.str("requestRef").and_then(|r| self.chains.get(&*r)) {
+        if let Some(chain) = record.str("requestRef").and_then(|r| self.chains.get(&Anchor::of(&r))) {
             if self.request.as_ref().is_none_or(|r| r.id != chain.root) {
                 let (id, turn, model) = (chain.root.clone(), chain.turn.clone(), model.clone());
                 self.request = Some(OpenRequest { id, turn, is_over: false, model, error: None });
@@ -103,8 +103,8 @@ impl Transcript {
         response.stop_reason = message.string("stop_reason");
         response.usage = message.object("usage").map(|usage| usage_of(&usage));
         response.requested_model = record.string("requestedModel");
-        let stop = response.stop_reason.clone();
         say.event(turn.as_ref(), None, response, None);
+        let stop = message.str("stop_reason");
         let calls_tool = message.raw("content").is_some_and(|content| content.contains("\"tool_use\""));
         let ended = match stop.as_deref() {
             Some(
@@ -115,7 +115,8 @@ impl Transcript {
             None => !calls_tool && message.raw("content").is_some_and(|content| content.contains("\"text\"")),
         };
         if ended {
-            say.mark(&Mark::TurnEnded { turn, outcome: TurnOutcome::Succeeded, reason: stop, message: None });
+            let (outcome, reason) = (TurnOutcome::Succeeded, stop.map(Cow::into_owned));
+            say.mark(&Mark::TurnEnded { turn, outcome, reason, message: None });
         }
     }
 }

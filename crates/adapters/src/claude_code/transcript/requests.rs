@@ -18,8 +18,8 @@ pub(super) struct Chain {
     pub(super) turn: Option<String>,
     pub(super) messages: u64,
     pub(super) max_tokens: Option<u64>,
-    pub(super) shape: Option<String>,
-    pub(super) digest: Option<String>,
+    pub(super) shape: Option<Anchor>,
+    pub(super) digest: Option<Anchor>,
 }
 
 pub(super) struct OpenRequest {
@@ -41,12 +41,13 @@ impl Transcript {
         }
     }
 
-    pub(super) fn api_request(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
+    pub(super) fn api_request(&mut self, record: &Object<'_>, params: &Object<'_>, say: &mut Say<'_>) {
         let Some(id) = record.string("id") else {
             say.sink.gap(say.place, GapKind::IncompleteRecord);
             return;
         };
-        if self.chains.contains_key(&id) {
+        let key = Anchor::of(&id);
+        if self.chains.contains_key(&key) {
             // The same line again.
             return;
         }
@@ -60,9 +61,8 @@ impl Transcript {
             }
         }
         self.show(Shown::All, "each request has a line of its own", say);
-        let params = record.object("params").unwrap_or_default();
         let messages = record.u64("keep").unwrap_or(0) + record.length("tail").unwrap_or(0);
-        let base = record.str("base").and_then(|base| self.chains.get(&*base));
+        let base = record.str("base").and_then(|base| self.chains.get(&Anchor::of(&base)));
         // Another prompt is another request, even where what was cancelled left the conversation as it was before.
         let repeats = base.filter(|base| base.messages == messages && base.turn == self.turn);
         // A base whose line could not be read: a request that was not answered is being repeated, an answered one never is.
@@ -80,8 +80,8 @@ impl Transcript {
             turn: None,
             messages,
             max_tokens: params.u64("max_tokens"),
-            shape: record.string("shapeHash"),
-            digest: record.string("requestDigest"),
+            shape: record.str("shapeHash").map(|hash| Anchor::of(&hash)),
+            digest: record.str("requestDigest").map(|digest| Anchor::of(&digest)),
         };
         let changed = repeats.map(|base| changes(base, &chain));
         let model = params.string("model").map(model_of);
@@ -108,16 +108,15 @@ impl Transcript {
             let retry = ModelRetry::new().request_id(root.clone()).layer(Layer::Agent).changed(changed);
             say.event(self.turn.as_ref(), None, retry, None);
         }
-        let mut attempt =
-            ModelAttempt::new().request_id(root.clone()).attempt_id(id.clone()).candidate(candidate);
+        let mut attempt = ModelAttempt::new().request_id(root.clone()).attempt_id(id).candidate(candidate);
         attempt.started_at = say.at;
         attempt.layer = layer;
         say.event(self.turn.as_ref(), None, attempt, None);
         chain.turn.clone_from(&self.turn);
         self.request =
             Some(OpenRequest { id: root, turn: self.turn.clone(), is_over: false, model, error: None });
-        self.chain_order.push_back(id.clone());
-        self.chains.insert(id, chain);
+        self.chain_order.push_back(key);
+        self.chains.insert(key, chain);
         if self.chain_order.len() > CHAIN_LIMIT
             && let Some(old) = self.chain_order.pop_front()
         {

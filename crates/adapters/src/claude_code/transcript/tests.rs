@@ -255,9 +255,36 @@ fn a_result_of_a_tool_is_left_out_only_where_it_can_say_nothing_else() {
         (r#""toolUseResult":{"stdout":""}}"#, r#""toolUseResult":{"stdout":"#),
         // The type of something else.
         (r#""isSidechain":false,"#, r#""isSidechain":false,"data":{"#),
+        (r#""isSidechain":false,"#, r#""isSidechain":false,"data":{"a":1},"#),
     ] {
         let other = result.replace(what, with);
         assert_ne!(other, result);
         assert!(lines::matters(other.as_bytes()), "{other}");
+    }
+}
+
+#[test]
+fn another_record_is_left_out_unless_it_is_broken() {
+    for other in [
+        r#"{"type":"progress","data":{"message":{"type":"assistant"}},"sessionId":"s"}"#,
+        r#"{"type":"of-tomorrow","sessionId":"s"}"#,
+        r#"{"parentUuid":"p","attachment":{"type":"user","content":"x"},"type":"attachment","sessionId":"s"}"#,
+        r#"{"messageId":"m","type":"file-history-snapshot","snapshot":{},"isSnapshotUpdate":true}"#,
+    ] {
+        assert!(!lines::matters(other.as_bytes()), "{other}");
+        assert!(lines::matters(&other.as_bytes()[..other.len() - 1]), "{other}");
+        let with_next = format!(r#"{}{{"parentUuid":"q","type":"user"}}"#, other.trim_end_matches('}'));
+        assert!(lines::matters(with_next.as_bytes()), "{with_next}");
+    }
+    for ours in [
+        r#"{"type":"api-request","id":"r"}"#,
+        r#"{"type":"cost-state"}"#,
+        r#"{"parentUuid":"p","message":{"id":"m"},"type":"assistant"}"#,
+        r#"{"parentUuid":"p","error":{"type":"progress"},"type":"system"}"#,
+        r#"{"uuid":"u","sessionId":"s"}"#,
+        "",
+        "x",
+    ] {
+        assert!(lines::matters(ours.as_bytes()), "{ours}");
     }
 }
