@@ -297,7 +297,8 @@ impl Log {
         let reason = said.data.string("terminal_reason");
         let at = said.record.time("created_at");
         let in_wait = self.cancelled_in_wait.zip(at).is_some_and(|((from, delay), at)| {
-            at < from + chrono::TimeDelta::milliseconds(delay.cast_signed())
+            let waits = chrono::TimeDelta::try_milliseconds(delay.cast_signed());
+            waits.and_then(|waits| from.checked_add_signed(waits)).is_none_or(|until| at < until)
         });
         if outcome == TurnOutcome::Cancelled && self.open_request && in_wait {
             // The loop starts the next attempt and cancels it at once; on a warm connection it reaches the server.

@@ -58,8 +58,10 @@ impl Answer {
         let stamp = message.u64("timestamp")?;
         let started_at = message.time("timestamp");
         let duration_ms = message.u64("durationMs").or_else(|| message.u64("duration"));
-        let after =
-            |ms: u64| started_at.map(|at| at + TimeDelta::milliseconds(ms.min(1 << 40).cast_signed()));
+        let after = |ms: u64| {
+            started_at
+                .and_then(|at| at.checked_add_signed(TimeDelta::try_milliseconds(i64::try_from(ms).ok()?)?))
+        };
         let ended_at = message.time("completedAt").or_else(|| after(duration_ms?));
         let text = message.string("errorMessage");
         let (text, is_final) = match text {

@@ -12,7 +12,7 @@ use crate::count::Evidence;
 use crate::judge::Said;
 
 use super::candidate::differs;
-use super::events::{number, reached, said, span};
+use super::events::{number, reached, said, span, tokens};
 use super::memo::Memo;
 use super::request::{RequestEnd, RequestView, close, ends_before};
 use super::{End, ViewOfRun};
@@ -32,7 +32,7 @@ impl ViewOfRun {
         }
         if request.end == Some(RequestEnd::Answered) {
             // Said again, with more: one message on several lines, the last of which has the whole usage.
-            request.usage = body.usage.clone().map(Box::new).or(request.usage.take());
+            request.usage = tokens(body.usage.as_ref()).or(request.usage.take());
             request.stop_reason = body.stop_reason.clone().or(request.stop_reason.take());
             request.tell_attempts(number(body.attempts));
             return;
@@ -50,7 +50,7 @@ impl ViewOfRun {
             attempt.ended_at = event.ts;
         }
         request.tell_attempts(number(body.attempts));
-        request.usage = body.usage.clone().map(Box::new).or(request.usage.take());
+        request.usage = tokens(body.usage.as_ref()).or(request.usage.take());
         request.requested_model = body.requested_model.clone().or(request.requested_model.take());
         request.stop_reason = body.stop_reason.clone().or(request.stop_reason.take());
         request.end = Some(RequestEnd::Answered);

@@ -6,7 +6,7 @@
 use chrono::{DateTime, Utc};
 use retryscope_events::{
     AttemptKind, AttemptOutcome, Candidate, Event, FallbackKind, ModelAttempt, ModelFallback, ModelRequest,
-    ModelRetry, Sent, Source,
+    ModelRetry, Sent, Source, Usage,
 };
 use retryscope_record::{Anchor, Origin, RawFailure, TurnOutcome};
 use serde_json::Value;
@@ -51,12 +51,28 @@ const MOST_ATTEMPTS: u64 = 1_000_000_000;
 /// The same where each of them is made one by one.
 const MOST_MADE: u64 = 10_000;
 
+/// Most tokens of one answer that are believed. Sums of such numbers do not overflow.
+const MOST_TOKENS: u64 = 1_000_000_000_000;
+
 /// Purposes of requests that are never those of the prompt itself, where nothing says so.
 const SIDE_CALLS: &[&str] = &["title", "summary", "compaction", "warmup", "warm-up", "warm_up", "classifier"];
 
 /// Returns a span of a log; one that cannot be is not said.
 pub(super) fn span(ms: Option<u64>) -> Option<u64> {
     ms.filter(|ms| *ms <= LONGEST_SPAN)
+}
+
+/// Returns the tokens of an answer; a number that cannot be is not said.
+pub(super) fn tokens(usage: Option<&Usage>) -> Option<Box<Usage>> {
+    let usage = usage?;
+    let believed = |tokens: Option<u64>| tokens.filter(|tokens| *tokens <= MOST_TOKENS);
+    Some(Box::new(Usage {
+        input_tokens: believed(usage.input_tokens),
+        output_tokens: believed(usage.output_tokens),
+        cached_input_tokens: believed(usage.cached_input_tokens),
+        reasoning_tokens: believed(usage.reasoning_tokens),
+        cost_usd: usage.cost_usd.filter(|cost| cost.is_finite()),
+    }))
 }
 
 /// Returns a number of attempts of a log; one that cannot be is not said.
@@ -233,7 +249,7 @@ impl ViewOfRun {
             attempt.ended_at = attempt.ended_at.or(event.ts);
         }
         attempt.output_started = body.output_started.or(attempt.output_started);
-        attempt.usage = body.usage.clone().map(Box::new).or(attempt.usage.take());
+        attempt.usage = tokens(body.usage.as_ref()).or(attempt.usage.take());
         attempt.told = Told {
             error_source: body.error_source.or(attempt.told.error_source),
             terminal_event: body.terminal_event.clone().or(attempt.told.terminal_event.take()),
