@@ -103,6 +103,47 @@ fn escapes_and_secrets_in_errors_do_not_come_through() {
     }
 }
 
+/// Ids come from logs, and stand in answers and in errors.
+#[test]
+fn escapes_in_ids_reach_no_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let id = r"em\u001b[31mpty\u0007";
+    let line = |kind: &str, agent: &str, more: &str| {
+        format!(
+            r#"{{"v":1,"type":"{kind}","ts":"2026-11-30T10:00:00.000Z","run_id":"{id}","agent":"{agent}"{more}}}"#
+        )
+    };
+    let lines = [
+        line("run.started", r"a\u001b[1m", ""),
+        line("run.started", "b", ""),
+        line("model.failed", "b", r#","request_id":"q","status":503"#),
+        line("run.finished", "b", r#","outcome":"failed""#),
+    ];
+    fs::write(folder.path().join("e.jsonl"), lines.join("\n")).unwrap();
+    let root = folder.path().to_str().unwrap();
+    let ambiguous = "em\u{1b}[31mpty\u{7}";
+    for args in [
+        &["runs"][..],
+        &["replay"],
+        &["replay", "latest"],
+        &["replay", ambiguous],
+        &["replay", "em\u{1b}[31mptx"],
+        &["replay", "a\u{1b}[1m:em\u{1b}[31mpty\u{7}"],
+        &["report"],
+        &["audit", "--all"],
+        &["sources"],
+        &["recipients"],
+        &["export"],
+        &["doctor"],
+    ] {
+        let answer = ran(&[args, &["--root", root]].concat());
+        for text in [&answer.stdout, &answer.stderr] {
+            assert!(!text.contains(['\u{1b}', '\u{7}']), "{args:?}: {text:?}");
+        }
+        assert!(!answer.stdout.is_empty() || !answer.stderr.is_empty(), "{args:?}");
+    }
+}
+
 #[test]
 fn empty_and_foreign_folders_say_what_was_looked_for() {
     let folder = tempfile::tempdir().unwrap();

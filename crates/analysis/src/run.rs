@@ -56,6 +56,9 @@ pub struct Declared {
     pub candidates: Vec<Candidate>,
     /// The retry policy in force.
     pub policy: Option<OwnPolicy>,
+    /// A policy was recorded that cannot be read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub policy_unread: bool,
     /// `interactive` or `batch`.
     pub workload: Option<String>,
     /// Class of the data that is sent out.

@@ -1,5 +1,7 @@
 //! Numbers and names as a person reads them. Not for: JSON.
 
+use std::borrow::Cow;
+
 use crate::count::{Bound, Count};
 
 /// Returns a span as text: `0.24 s`, `2.1 s`, `26 s`, `3 min 6 s`, `2 h 5 min`, `4 d 6 h`.
@@ -114,6 +116,23 @@ pub fn visible(text: &str) -> String {
     out
 }
 
+/// Does the same to a whole page, whose lines and columns stay.
+pub fn visible_page(page: &str) -> Cow<'_, str> {
+    let is_layout = |c: char| matches!(c, '\n' | '\t');
+    if !page.chars().any(|c| is_unsafe(c) && !is_layout(c)) {
+        return Cow::Borrowed(page);
+    }
+    let mut out = String::with_capacity(page.len());
+    for c in page.chars() {
+        if is_unsafe(c) && !is_layout(c) {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
+}
+
 /// Control characters, line separators and marks that turn the direction of writing.
 fn is_unsafe(c: char) -> bool {
     c.is_control()
@@ -123,6 +142,12 @@ fn is_unsafe(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_keeps_its_lines_and_shows_what_else_it_holds() {
+        assert_eq!(visible_page("a\tb\nc"), "a\tb\nc");
+        assert_eq!(visible_page("a\u{1b}[31m\nb\u{202e}\r"), "a\\u{1b}[31m\nb\\u{202e}\\r");
+    }
 
     #[test]
     fn spans_read_well() {

@@ -299,3 +299,19 @@ fn the_error_of_the_end_is_the_reason() {
     assert_ne!(says("RS701", &[REQUEST, answered, end]), VIOLATION);
     assert_eq!(says("RS701", &[REQUEST, answered, FAILED]), VIOLATION);
 }
+
+#[test]
+fn a_recorded_policy_that_cannot_be_read_is_no_pass() {
+    let began = |policy: &'static str| (0, "run.started", policy);
+    let sent = attempt(
+        2,
+        r#","request_id":"q","attempt_id":"a","outcome":"ok","candidate":{"provider":"openai","model":"m"}"#,
+    );
+    let known = r#","data_class":"code","candidates":[{"provider":"bedrock","model":"m"}],"policy":{"recipients":{"code":{"to":"allow-list","providers":["bedrock"],"regions":[]}}}"#;
+    assert_eq!(says("RS401", &[began(known), REQUEST, sent, SUCCEEDED]), VIOLATION);
+    let misspelt = r#","data_class":"code","candidates":[{"provider":"bedrock","model":"m"}],"policy":{"recipient":{"code":{"to":"allow-list","providers":["bedrock"],"regions":[]}}}"#;
+    let records = [began(misspelt), REQUEST, sent, SUCCEEDED];
+    assert_eq!(says("RS401", &records), Some(Verdict::Unknown));
+    let spots = &runs_of(&records)[0].blind_spots;
+    assert!(spots.iter().any(|spot| spot.contains("policy") && spot.contains("recipient")), "{spots:?}");
+}

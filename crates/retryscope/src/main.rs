@@ -12,6 +12,8 @@ mod progress;
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use retryscope_analysis::words::visible_page;
+
 use crate::args::Args;
 use crate::exit::Exit;
 use crate::output::Output;
@@ -29,9 +31,9 @@ fn main() -> ExitCode {
         Err(error) => {
             let mut stderr = std::io::stderr().lock();
             // Nothing is left to do if standard error is gone too.
-            drop(writeln!(stderr, "error: {error:#}"));
+            drop(writeln!(stderr, "error: {}", visible_page(&format!("{error:#}"))));
             for hint in exit::hints(&error) {
-                drop(writeln!(stderr, "hint: {hint}"));
+                drop(writeln!(stderr, "hint: {}", visible_page(&hint)));
             }
             Exit::Usage.into()
         }

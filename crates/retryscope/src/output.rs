@@ -2,6 +2,8 @@
 
 use std::io::{self, BufWriter, Stdout, Write};
 
+use retryscope_analysis::words::visible_page;
+
 /// Where a command writes its answer.
 pub(crate) struct Output {
     out: BufWriter<Stdout>,
@@ -12,9 +14,9 @@ impl Output {
         Self { out: BufWriter::new(io::stdout()) }
     }
 
-    /// Writes a text as it is.
+    /// Writes a text; whatever came into it from a log moves no cursor and sets no color.
     pub(crate) fn text(&mut self, text: &str) -> io::Result<()> {
-        self.out.write_all(text.as_bytes())
+        self.out.write_all(visible_page(text).as_bytes())
     }
 
     /// Writes one JSON value and a line end.

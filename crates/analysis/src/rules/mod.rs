@@ -21,7 +21,7 @@ use retryscope_record::{Origin, RunKey};
 use serde::{Deserialize, Serialize};
 
 use crate::run::Run;
-pub(crate) use subject::{Fleet, Found, Subject};
+pub(crate) use subject::{Fleet, Found, POLICY_UNREAD, Subject};
 
 /// What a rule found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -97,7 +97,15 @@ pub(crate) fn repeats_of(request: &LogicalRequest) -> impl Iterator<Item = (&Att
         .map(|pair| (&pair[0], &pair[1]))
 }
 
+/// What is said where a rule needs the policy that a run recorded, and that cannot be read.
+pub(crate) const POLICY_UNREAD: &str = "the policy that this run recorded cannot be read";
+
 impl<'a> Subject<'a> {
+    /// Returns whether it is held to a policy that nobody can read.
+    pub(crate) fn policy_is_unread(&self) -> bool {
+        self.own.is_none() && self.run.declared.policy_unread
+    }
+
     /// Returns a run with what is known around it.
     pub(crate) fn new(run: &'a Run, children: Vec<&'a Run>, asked: &'a Asked<'_>) -> Self {
         let version = run.facts.policy_version.as_deref().or(run.facts.agent_version.as_deref());

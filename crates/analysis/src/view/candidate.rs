@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use retryscope_events::{Candidate, RunStarted};
+use retryscope_policy::own::OwnPolicy;
 use retryscope_record::Facts;
 
 use crate::run::Declared;
@@ -28,16 +29,22 @@ pub(super) fn take<T: Clone + PartialEq>(into: &mut Option<T>, said: Option<&T>)
 }
 
 impl Declared {
-    /// Takes what the beginning of a run says. A policy in another form than `policy.toml` is left out.
-    pub(super) fn take(&mut self, said: &RunStarted) {
+    /// Takes what the beginning of a run says. Returns why the policy cannot be read, where it is in another form than
+    /// `policy.toml`.
+    pub(super) fn take(&mut self, said: &RunStarted) -> Option<String> {
         let said = said.clone();
         if let Some(candidates) = said.candidates {
             self.candidates = candidates;
         }
-        let policy = said.policy.and_then(|policy| serde_json::from_value(policy).ok());
-        self.policy = policy.or(self.policy.take());
+        let policy = said.policy.map(serde_json::from_value::<OwnPolicy>);
+        let unread = policy.as_ref().and_then(|policy| Some(policy.as_ref().err()?.to_string()));
+        if let Some(policy) = policy {
+            self.policy_unread = policy.is_err();
+            self.policy = policy.ok();
+        }
         self.workload = said.workload.or(self.workload.take());
         self.data_class = said.data_class.or(self.data_class.take());
+        unread
     }
 }
 

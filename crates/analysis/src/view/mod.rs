@@ -21,6 +21,7 @@ use retryscope_events::{Body, Event};
 use retryscope_record::{Anchor, Facts, Origin, RawFailure, Shown, TurnOutcome};
 use serde::{Deserialize, Serialize};
 
+use crate::redact::redact;
 use crate::run::Declared;
 use crate::tools::{Entry, What};
 
@@ -211,7 +212,11 @@ impl ViewOfRun {
         self.note_ledger(turn, origin, event);
         match &event.body {
             Body::RunStarted(body) => {
-                self.declared.get_or_insert_default().take(body);
+                if let Some(why) = self.declared.get_or_insert_default().take(body) {
+                    let why = redact(&why);
+                    self.blind_spots
+                        .insert(format!("the policy that this run recorded cannot be read: {why}"));
+                }
                 if let Some(first) = body.candidates.iter().flatten().next() {
                     self.facts.provider = self.facts.provider.take().or_else(|| first.provider.clone());
                     self.facts.model = self.facts.model.take().or_else(|| first.model.clone());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use retryscope_record::RunKey;
 
 use crate::budget::BudgetPolicy;
-use crate::rules::{Check, Fleet, Found, Rule, Subject};
+use crate::rules::{Check, Fleet, Found, POLICY_UNREAD, Rule, Subject};
 use crate::run::Run;
 use crate::words;
 
@@ -34,6 +34,9 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
     let percent = words::percent((min, max));
     if retries.min > floor && min > limit {
         let evidence = subject.repeats().map(|(_, _, next)| next.origin).collect();
+        if subject.policy_is_unread() {
+            return vec![Found::unknown(POLICY_UNREAD, evidence)];
+        }
         let message = format!(
             "{} are {percent} of all requests; the budget is {}",
             words::counted(retries, "retry", "retries"),

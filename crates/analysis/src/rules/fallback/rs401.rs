@@ -3,7 +3,7 @@
 use retryscope_policy::own::{self, Recipients, RecipientsTo, Refusal};
 
 use crate::recipients::{Recipient, recipients};
-use crate::rules::{Check, Found, Rule, Subject};
+use crate::rules::{Check, Found, POLICY_UNREAD, Rule, Subject};
 use crate::words;
 
 pub(super) const RULE: Rule = Rule {
@@ -18,9 +18,12 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {
-    let Some(policy) = subject.own.filter(|policy| !policy.recipients.is_empty()) else { return Vec::new() };
     let received = recipients(subject.run);
     let Some(start) = received.first() else { return Vec::new() };
+    if subject.policy_is_unread() {
+        return vec![Found::unknown(POLICY_UNREAD, vec![start.origin])];
+    }
+    let Some(policy) = subject.own.filter(|policy| !policy.recipients.is_empty()) else { return Vec::new() };
     let evidence = vec![start.origin];
     let rule = match subject.data_class {
         Some(class) => policy
