@@ -78,7 +78,12 @@ fn a_single_log_claims_nothing_wrong() {
             let true_max = truth["upstream_requests_max"].as_u64().unwrap_or(true_min);
             checked += usize::from(!claims.is_empty());
             let low: u64 = claims.iter().map(|(min, _)| min).sum();
-            assert!(low <= true_max, "{}: at least {low}, the server saw {true_max}", file.display());
+            let high: Option<u64> = claims.iter().map(|(_, max)| *max).sum();
+            assert!(
+                low <= true_max && (claims.is_empty() || high.is_none_or(|high| true_min <= high)),
+                "{}: {low} to {high:?}, the server saw {true_min} to {true_max}",
+                file.display()
+            );
         }
     }
     assert!(checked > LEAST_CHECKED, "{checked}");
