@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use retryscope_events::{AttemptKind, AttemptOutcome, Source};
-use retryscope_record::Shown;
+use retryscope_record::{Shown, TurnOutcome};
 use retryscope_taxonomy::Reason;
 
 use crate::count::{Bound, Counts};
@@ -15,7 +15,7 @@ use crate::run::{Attempt, LogicalRequest, RequestOutcome, Time};
 use crate::view::{RequestEnd, RequestView, TurnView};
 
 use super::counts::{counts_of_request, is_settled};
-use super::{Joined, Part, rank};
+use super::{Joined, Part, end_of, rank};
 
 /// The requests to show: from the view that tells most, with details that other views hold of the same attempts. Side calls
 /// of which that view tells nothing are shown from the one that tells most of them.
@@ -77,8 +77,11 @@ fn requests_in(
     let twins: Vec<&TurnView> =
         group.iter().filter(|(other, _)| !std::ptr::eq(*other, *part)).map(|(_, turn)| *turn).collect();
     let settled = is_settled(part, turn, group);
-    let single = joined.logical_requests.bound == Bound::exact(1)
-        && turn.requests.iter().filter(|r| r.source == Source::Foreground).count() == 1;
+    let foreground = turn.requests.iter().filter(|r| r.source == Source::Foreground);
+    let shows_all = joined.logical_requests.bound == Bound::exact(foreground.clone().count() as u64);
+    let single = shows_all && foreground.clone().count() == 1;
+    let last = foreground.last().filter(|last| shows_all && !last.is_left_open);
+    let turn_outcome = end_of(group).map(|end| end.outcome);
     turn.requests
         .iter()
         .filter(|request| shows(request.source))
@@ -105,6 +108,17 @@ fn requests_in(
                 && let (Some(last), Some(end)) = (attempts.last_mut(), ends.get(request.id.as_str()))
             {
                 enrich(last, end);
+            }
+            if last.is_some_and(|last| std::ptr::eq(last, request)) {
+                end = end.or_else(|| end_with_turn(turn_outcome?, single, &attempts));
+                let sends = attempts.iter().map(|a| a.sends).fold(Bound::ZERO, Bound::plus);
+                if end == Some(RequestEnd::Answered)
+                    && sends == counts.upstream_requests.bound
+                    && let Some(answered) = attempts.last_mut().filter(|last| last.output_started.is_none())
+                {
+                    // Once output had begun, how it ended is another matter.
+                    answered.outcome.get_or_insert(AttemptOutcome::Ok);
+                }
             }
             LogicalRequest {
                 id: request.id.clone(),
@@ -188,6 +202,18 @@ fn may_be_one(a: &Failure, b: &Failure) -> bool {
     let refused = |f: &Failure| f.status.is_some_and(|status| status >= 400);
     let same_class = a.class == b.class || a.says_nothing() || b.says_nothing();
     same_class && !(broke_off(a) && refused(b)) && !(broke_off(b) && refused(a))
+}
+
+/// Returns how the last request of a turn ended of which this log does not hold the end: as the turn did. An answer may have
+/// come to an attempt that is not shown, where this was the only request.
+fn end_with_turn(turn: TurnOutcome, single: bool, attempts: &[Attempt]) -> Option<RequestEnd> {
+    let failed = attempts.last().is_some_and(|a| a.outcome == Some(AttemptOutcome::Failed));
+    match turn {
+        TurnOutcome::Failed => Some(RequestEnd::GivenUp),
+        TurnOutcome::Succeeded => (single || !failed).then_some(RequestEnd::Answered),
+        TurnOutcome::Cancelled => Some(RequestEnd::Cancelled),
+        TurnOutcome::Unknown => None,
+    }
 }
 
 fn outcome_of(
