@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use aho_corasick::AhoCorasick;
 
-use crate::Class;
+use crate::Reason;
 use crate::table::{Row, Table, TableError, embedded};
 use crate::unwrap::Layer;
 use crate::weigh::{Standing, is_outvoted, least_place};
@@ -243,8 +243,7 @@ impl Index {
         let best = self.best_of(&behind, status, headers, chain, guess);
         best.or_else(|| {
             let lead = self.best_of(&all, status, headers, chain, guess);
-            let is_of_the_way =
-                lead.is_some_and(|lead| lead.row.class == Class::Transient) && status.is_none();
+            let is_of_the_way = status.is_none() && lead.is_some_and(|lead| is_of_the_way(lead.row.reason));
             let guessed = is_of_the_way.then(|| self.best_of(&behind, status, headers, chain, true));
             guessed.flatten().or(lead)
         })
@@ -391,6 +390,19 @@ struct Hits {
 struct Found {
     phrase: Option<Standing>,
     code: Option<Standing>,
+}
+
+/// Whether a reason speaks of the way to the server and not of the server.
+fn is_of_the_way(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::StreamCut
+            | Reason::Reset
+            | Reason::Connect
+            | Reason::Timeout
+            | Reason::IdleTimeout
+            | Reason::Refused
+    )
 }
 
 fn was_sent(wanted: &str, headers: &[(&str, &str)]) -> bool {
