@@ -223,8 +223,9 @@ impl Index {
     /// Returns the row that decides for one layer, other than by its status alone; a guess only if `guess` asks for
     /// one.
     ///
-    /// What a lead says counts only where nothing else does: a cause behind "Too Many Requests:" is no throttle. Where
-    /// a lead tells of the way to the provider and no status is known, even a guess at the cause goes before it.
+    /// What a lead says counts only where its cause says nothing: a cause behind "Too Many Requests:" is no throttle.
+    /// What settles the matter, wherever it stands, goes before what a cause only hints at. Where a lead tells of the way to the
+    /// provider and no status is known, even a guess at the cause goes before it.
     pub(crate) fn best(
         &'static self,
         layer: &Layer,
@@ -233,18 +234,24 @@ impl Index {
         chain: &Chain,
         guess: bool,
     ) -> Option<Match> {
-        let all = self.hits(layer, Leads::Heard);
+        let all = self.hits(layer, Scope::All);
+        let best = |hits: &Hits, guess| self.best_of(hits, status, headers, chain, guess);
         if layer.leads.is_empty() {
-            return self.best_of(&all, status, headers, chain, guess);
+            return best(&all, guess);
         }
-        let mut behind = self.hits(layer, Leads::Ignored);
-        // What rules a row out does so from anywhere.
-        behind.vetoes = all.places.clone();
-        let best = self.best_of(&behind, status, headers, chain, guess);
-        best.or_else(|| {
-            let lead = self.best_of(&all, status, headers, chain, guess);
+        let scoped = |scope| {
+            let hits = self.hits(layer, scope);
+            // What rules a row out does so from anywhere.
+            Hits { vetoes: all.places.clone(), ..hits }
+        };
+        let cause = scoped(Scope::Cause);
+        let settled = best(&scoped(Scope::OutsideLeads), false).filter(|matched| matched.rank == Rank::Fine);
+        // That a client gave up is no cause of its own.
+        let hinted = || best(&cause, guess).filter(|matched| matched.row.reason != Reason::RetriesExhausted);
+        settled.or_else(hinted).or_else(|| {
+            let lead = best(&all, guess);
             let is_of_the_way = status.is_none() && lead.is_some_and(|lead| is_of_the_way(lead.row.reason));
-            let guessed = is_of_the_way.then(|| self.best_of(&behind, status, headers, chain, true));
+            let guessed = is_of_the_way.then(|| best(&cause, true));
             guessed.flatten().or(lead)
         })
     }
@@ -312,7 +319,7 @@ impl Index {
             && (row.header.is_empty() || row.header.iter().any(|wanted| was_sent(wanted, headers)))
     }
 
-    fn hits(&self, layer: &Layer, leads: Leads) -> Hits {
+    fn hits(&self, layer: &Layer, scope: Scope) -> Hits {
         let mut hits = Hits::default();
         let Some(words) = &self.words else { return hits };
         let codes_len: usize = layer.codes.iter().map(|code| code.len() + 1).sum();
@@ -341,10 +348,15 @@ impl Index {
             let is_within = |name: &Range<usize>| {
                 name.start + text_start <= hit.start() && hit.end() <= name.end + text_start
             };
-            let touches = |lead: &Range<usize>| {
-                lead.start + text_start < hit.end() && hit.start() < lead.end + text_start
+            let is_outside = |behind| {
+                in_text && layer.is_outside_leads(hit.start() - text_start..hit.end() - text_start, behind)
             };
-            if leads == Leads::Ignored && in_text && layer.leads.iter().any(touches) {
+            let is_heard = match scope {
+                Scope::All => true,
+                Scope::OutsideLeads => !in_text || is_outside(false),
+                Scope::Cause => is_outside(true),
+            };
+            if !is_heard {
                 continue;
             }
             let place = match in_text {
@@ -369,11 +381,14 @@ impl Index {
     }
 }
 
-/// Whether the words of leads are hits.
+/// Which places of a layer are heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Leads {
-    Heard,
-    Ignored,
+enum Scope {
+    All,
+    /// Fields, and what stands in no lead.
+    OutsideLeads,
+    /// What stands behind a lead and in none.
+    Cause,
 }
 
 #[derive(Default)]

@@ -137,6 +137,7 @@ fn a_used_up_window_behind_a_reason_phrase_is_used_up() {
             "Rate limit exceeded: limit of the minute reached, upgrade your plan for more",
             "Too many requests - please ensure at least one second between calls",
             "hourly rate limit hit",
+            "Rate limit exceeded: max retries exceeded for this call",
         ],
     );
     check(
@@ -156,6 +157,16 @@ fn a_code_beside_a_lead_still_counts() {
     let body = r#"{"error":{"type":"insufficient_quota","message":"Rate limit exceeded: call again later"}}"#;
     let got = classify(&Failure { body: Some(body), status: Some(429), ..Failure::default() });
     assert_eq!(got.class, Class::Exhausted, "{}", got.rule);
+    let body = r#"{"error":{"code":"context_length_exceeded","message":"Server error: invalid request"}}"#;
+    assert_eq!(classify(&Failure { body: Some(body), ..Failure::default() }).class, Class::TooLarge);
+    let body = r#"{"error":{"type":"invalid_request_error","message":"Service Unavailable: gone for now"}}"#;
+    assert_eq!(classify(&Failure { body: Some(body), ..Failure::default() }).class, Class::Transient);
+    let before = "Failed to connect to it: 429 Too Many Requests Sorry, go slower";
+    assert_eq!(
+        judge(None, None, before).class,
+        Class::Throttled,
+        "what stands in front of a lead is no cause"
+    );
     let text = "Connection error: HTTP 503, gateway timeout behind it: unavailable";
     assert_eq!(judge(None, Some(503), text).class, Class::Transient);
 }

@@ -69,6 +69,13 @@ impl Layer {
         self.leads = leads::leads(&self.text);
     }
 
+    /// Whether `place` in `text` is in no lead; with `behind`, also behind one.
+    pub(crate) fn is_outside_leads(&self, place: Range<usize>, behind: bool) -> bool {
+        let is_behind = || self.leads.first().is_some_and(|first| first.end <= place.start);
+        (!behind || is_behind())
+            && !self.leads.iter().any(|lead| lead.start < place.end && place.start < lead.end)
+    }
+
     /// What a log keeps as the code of a failure, beside its text.
     pub(crate) fn of_code(code: &str) -> Self {
         let mut layer = Self { text: fold(code), ..Self::default() };
