@@ -35,8 +35,12 @@ pub fn classify(failure: &Failure<'_>) -> Judgement {
     }
     let statuses = effective_statuses(&layers, failure.status);
     let by_words = |guess| {
-        let mut seen = layers.iter().zip(&statuses);
-        seen.find_map(|(layer, status)| index.best(layer, *status, failure.headers, &chain, guess))
+        // A wrapper that states no status is judged with the one of what it wraps.
+        let mut inner = None;
+        layers.iter().zip(&statuses).find_map(|(layer, status)| {
+            inner = status.or(inner);
+            index.best(layer, inner, failure.headers, &chain, guess)
+        })
     };
     let status = statuses.iter().flatten().copied().find(|s| *s >= 400).or(failure.status);
     let by_code = failure.code.and_then(|code| index.best(&Layer::of_code(code), status, &[], &chain, false));

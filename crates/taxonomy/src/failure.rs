@@ -24,8 +24,7 @@ pub struct Failure<'a> {
     pub code: Option<&'a str>,
     /// What a client printed about it, with whatever it wrapped around.
     pub message: Option<&'a str>,
-    /// When the failure was seen. Only used to turn a date into a wait, or a wait into a date, when no `date`
-    /// header is there.
+    /// When the failure was seen. Only used to turn a wait into a date when no `date` header is there.
     pub now: Option<DateTime<Utc>>,
 }
 

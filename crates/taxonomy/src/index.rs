@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 
 use aho_corasick::AhoCorasick;
 
+use crate::Reason;
 use crate::table::{Row, Table, TableError, embedded};
 use crate::unwrap::Layer;
 use crate::weigh::{Standing, is_outvoted, least_place};
@@ -53,6 +54,8 @@ pub(crate) struct Index {
     triggered: Vec<Vec<usize>>,
     /// For each pattern of `words`, how it has to stand in the text to be a code.
     code_forms: Vec<CodeForm>,
+    /// For each pattern of `words`, whether it counts only as words of its own.
+    whole: Vec<bool>,
     by_header: Vec<usize>,
     by_status: Vec<usize>,
     hints: Option<AhoCorasick>,
@@ -107,7 +110,8 @@ impl Index {
                 let code: Vec<_> = row.code.iter().map(|code| patterns.code(code)).collect();
                 let mut phrases =
                     |list: &[String]| list.iter().map(|p| patterns.phrase(p)).collect::<Vec<_>>();
-                let (any, all, none) = (phrases(&row.any), phrases(&row.all), phrases(&row.none));
+                let (mut any, all, none) = (phrases(&row.any), phrases(&row.all), phrases(&row.none));
+                any.extend(row.words.iter().map(|words| patterns.whole_words(words)));
                 let triggers = [&code, &any, &all].into_iter().find(|list| !list.is_empty());
                 let rank = match (triggers, row.header.is_empty()) {
                     (None, true) => Rank::StatusOnly,
@@ -147,6 +151,7 @@ impl Index {
             words: AhoCorasick::new(&patterns.list).ok(),
             triggered: patterns.triggered,
             code_forms: patterns.code_forms,
+            whole: patterns.whole,
             by_header,
             by_status,
             hints: AhoCorasick::builder().ascii_case_insensitive(true).build(hints).ok(),
@@ -217,6 +222,10 @@ impl Index {
 
     /// Returns the row that decides for one layer, other than by its status alone; a guess only if `guess` asks for
     /// one.
+    ///
+    /// What a lead says counts only where its cause says nothing: a cause behind "Too Many Requests:" is no throttle.
+    /// What settles the matter, wherever it stands, goes before what a cause only hints at. Where a lead tells of the way to the
+    /// provider and no status is known, even a guess at the cause goes before it.
     pub(crate) fn best(
         &'static self,
         layer: &Layer,
@@ -225,7 +234,36 @@ impl Index {
         chain: &Chain,
         guess: bool,
     ) -> Option<Match> {
-        let hits = self.hits(layer);
+        let all = self.hits(layer, Scope::All);
+        let best = |hits: &Hits, guess| self.best_of(hits, status, headers, chain, guess);
+        if layer.leads.is_empty() {
+            return best(&all, guess);
+        }
+        let scoped = |scope| {
+            let hits = self.hits(layer, scope);
+            // What rules a row out does so from anywhere.
+            Hits { vetoes: all.places.clone(), ..hits }
+        };
+        let cause = scoped(Scope::Cause);
+        let settled = best(&scoped(Scope::OutsideLeads), false).filter(|matched| matched.rank == Rank::Fine);
+        // That a client gave up is no cause of its own.
+        let hinted = || best(&cause, guess).filter(|matched| matched.row.reason != Reason::RetriesExhausted);
+        settled.or_else(hinted).or_else(|| {
+            let lead = best(&all, guess);
+            let is_of_the_way = status.is_none() && lead.is_some_and(|lead| is_of_the_way(lead.row.reason));
+            let guessed = is_of_the_way.then(|| best(&cause, true));
+            guessed.flatten().or(lead)
+        })
+    }
+
+    fn best_of(
+        &'static self,
+        hits: &Hits,
+        status: Option<u16>,
+        headers: &[(&str, &str)],
+        chain: &Chain,
+        guess: bool,
+    ) -> Option<Match> {
         let by_word = hits.rows.iter().copied();
         let by_header = if headers.is_empty() { &[][..] } else { &self.by_header };
         let matching = by_word
@@ -235,7 +273,7 @@ impl Index {
             .filter_map(|(at, row)| {
                 chain.iter().position(|&t| t == row.table).map(|order| (row.rank, order, at))
             })
-            .filter(|&(_, _, at)| self.holds(at, &hits, status, headers));
+            .filter(|&(_, _, at)| self.holds(at, hits, status, headers));
         matching.min().and_then(|place| self.matched(place))
     }
 
@@ -267,16 +305,21 @@ impl Index {
         let found = |pattern: &usize| hits.places.get(pattern).copied().unwrap_or_default();
         let is_code = |pattern: &usize| found(pattern).code.is_some_and(|place| place >= least);
         let is_phrase = |pattern: &usize| found(pattern).phrase.is_some_and(|place| place >= least);
+        let is_vetoed = |pattern: &usize| {
+            [&hits.places, &hits.vetoes]
+                .iter()
+                .any(|places| places.get(pattern).is_some_and(|f| f.phrase.is_some()))
+        };
         (compiled.code.is_empty() || compiled.code.iter().any(is_code))
             && (compiled.any.is_empty() || compiled.any.iter().any(is_phrase))
             && compiled.all.iter().all(is_phrase)
-            && !compiled.none.iter().any(|pattern| found(pattern).phrase.is_some())
+            && !compiled.none.iter().any(is_vetoed)
             && !is_outvoted(row, status)
             && (row.status.is_empty() || status.is_some_and(|status| row.status.contains(&status)))
             && (row.header.is_empty() || row.header.iter().any(|wanted| was_sent(wanted, headers)))
     }
 
-    fn hits(&self, layer: &Layer) -> Hits {
+    fn hits(&self, layer: &Layer, scope: Scope) -> Hits {
         let mut hits = Hits::default();
         let Some(words) = &self.words else { return hits };
         let codes_len: usize = layer.codes.iter().map(|code| code.len() + 1).sum();
@@ -292,7 +335,8 @@ impl Index {
             let pattern = hit.pattern().as_usize();
             let around = Around::new(&haystack, hit.start(), hit.end());
             let in_text = hit.start() >= text_start;
-            let is_phrase = in_text && around.splits_no_number();
+            let is_whole = self.whole.get(pattern) == Some(&true);
+            let is_phrase = in_text && around.splits_no_number() && (!is_whole || around.is_word());
             let is_code = if in_text {
                 self.code_forms.get(pattern).is_some_and(|form| around.is_code(*form))
             } else {
@@ -304,6 +348,17 @@ impl Index {
             let is_within = |name: &Range<usize>| {
                 name.start + text_start <= hit.start() && hit.end() <= name.end + text_start
             };
+            let is_outside = |behind| {
+                in_text && layer.is_outside_leads(hit.start() - text_start..hit.end() - text_start, behind)
+            };
+            let is_heard = match scope {
+                Scope::All => true,
+                Scope::OutsideLeads => !in_text || is_outside(false),
+                Scope::Cause => is_outside(true),
+            };
+            if !is_heard {
+                continue;
+            }
             let place = match in_text {
                 false => Standing::Field,
                 true if layer.names.iter().any(is_within) => Standing::Name,
@@ -326,10 +381,22 @@ impl Index {
     }
 }
 
+/// Which places of a layer are heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    All,
+    /// Fields, and what stands in no lead.
+    OutsideLeads,
+    /// What stands behind a lead and in none.
+    Cause,
+}
+
 #[derive(Default)]
 struct Hits {
     /// The best places of each pattern found.
     places: BTreeMap<usize, Found>,
+    /// Patterns that do not speak for a row and can yet rule one out.
+    vetoes: BTreeMap<usize, Found>,
     rows: Vec<usize>,
 }
 
@@ -338,6 +405,19 @@ struct Hits {
 struct Found {
     phrase: Option<Standing>,
     code: Option<Standing>,
+}
+
+/// Whether a reason speaks of the way to the server and not of the server.
+fn is_of_the_way(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::StreamCut
+            | Reason::Reset
+            | Reason::Connect
+            | Reason::Timeout
+            | Reason::IdleTimeout
+            | Reason::Refused
+    )
 }
 
 fn was_sent(wanted: &str, headers: &[(&str, &str)]) -> bool {
@@ -385,9 +465,13 @@ impl<'a> Around<'a> {
         !cuts(self.hit.chars().next(), self.previous()) && !cuts(self.hit.chars().next_back(), self.next())
     }
 
-    fn is_code(&self, form: CodeForm) -> bool {
+    fn is_word(&self) -> bool {
         let joins = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        if joins(self.previous()) || joins(self.next()) {
+        !joins(self.previous()) && !joins(self.next())
+    }
+
+    fn is_code(&self, form: CodeForm) -> bool {
+        if !self.is_word() {
             return false;
         }
         match form {
@@ -409,9 +493,20 @@ struct Patterns {
     places: BTreeMap<String, usize>,
     triggered: Vec<Vec<usize>>,
     code_forms: Vec<CodeForm>,
+    whole: Vec<bool>,
 }
 
 impl Patterns {
+    /// Apart from the same phrase that counts inside other words.
+    fn whole_words(&mut self, words: &str) -> usize {
+        let words = words.to_lowercase();
+        let place = self.keyed(format!("{SEPARATOR}{words}"), &words);
+        if let Some(whole) = self.whole.get_mut(place) {
+            *whole = true;
+        }
+        place
+    }
+
     fn phrase(&mut self, phrase: &str) -> usize {
         self.place(&phrase.to_lowercase())
     }
@@ -425,14 +520,19 @@ impl Patterns {
     }
 
     fn place(&mut self, text: &str) -> usize {
-        if let Some(&place) = self.places.get(text) {
+        self.keyed(text.to_owned(), text)
+    }
+
+    fn keyed(&mut self, key: String, text: &str) -> usize {
+        if let Some(&place) = self.places.get(&key) {
             return place;
         }
         let place = self.list.len();
         self.list.push(text.to_owned());
-        self.places.insert(text.to_owned(), place);
+        self.places.insert(key, place);
         self.triggered.push(Vec::new());
         self.code_forms.push(CodeForm::FieldOnly);
+        self.whole.push(false);
         place
     }
 

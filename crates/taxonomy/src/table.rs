@@ -53,9 +53,12 @@ pub struct Row {
     /// Codes, one of which must be a field's whole value, or stand in the text as a word of its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub code: Vec<String>,
-    /// Phrases, one of which must occur.
+    /// Phrases, one of which, or of `words`, must occur.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub any: Vec<String>,
+    /// As `any`, but to be counted a phrase must stand as words of its own: `overload`, not "overloading".
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub words: Vec<String>,
     /// Phrases that must all occur.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub all: Vec<String>,

@@ -16,15 +16,16 @@ pub(crate) enum Standing {
 
 /// Returns where the words of a row must stand at least to count.
 ///
-/// A name can only be what is wrong with a request. And where the status says that the request is wrong, words that
-/// every provider shares do not tell of the way or the load: they are what the request held. Providers that do answer so
-/// have rows of their own, or send a code.
+/// A name can only be what is wrong with a request. And where the status says that the request is wrong, or that it was
+/// refused, words that every provider shares do not tell of the way or the load: they are what the request held, or what
+/// a client says around it. Providers that do answer so have rows of their own, or send a code. Throttles are sent with
+/// 403, too.
 pub(crate) fn least_place(row: &Row, shared: bool, status: Option<u16>) -> Standing {
     match row.class {
         Class::InvalidRequest | Class::TooLarge => Standing::Name,
         Class::Transient | Class::Throttled | Class::Cancelled | Class::Unknown
             if shared
-                && blames_request(status)
+                && (blames_request(status) || refuses(status, row.class))
                 && !status.is_some_and(|status| row.status.contains(&status)) =>
         {
             Standing::Field
@@ -36,6 +37,15 @@ pub(crate) fn least_place(row: &Row, shared: bool, status: Option<u16>) -> Stand
 /// Whether the status says that the request itself is wrong.
 pub(crate) fn blames_request(status: Option<u16>) -> bool {
     matches!(status, Some(400 | 404 | 405 | 406 | 410 | 411 | 414 | 415 | 417 | 422))
+}
+
+/// Whether the status says that the sender may not, cannot pay or sent too much, which is not a matter of the moment.
+fn refuses(status: Option<u16>, class: Class) -> bool {
+    match status {
+        Some(401 | 402 | 407 | 413) => true,
+        Some(403) => class != Class::Throttled,
+        _ => false,
+    }
 }
 
 /// Whether the status knows better than a row for a code that covers many causes: `invalid_request_error` is sent with

@@ -10,7 +10,8 @@ pub(super) fn is_html(text: &str) -> bool {
             .any(|tag| text.contains(tag))
 }
 
-/// Returns the text of the page without tags, scripts and styles, the title first (it comes first in a page).
+/// Returns the text of the page without tags, scripts and styles, the title first (it comes first in a page). Behind a
+/// script or style that a cut leaves open there are no words any more.
 pub(super) fn text_of(page: &str) -> String {
     let mut out = String::new();
     let mut rest = page;
@@ -18,14 +19,14 @@ pub(super) fn text_of(page: &str) -> String {
         out.push_str(rest.get(..open).unwrap_or_default());
         out.push(' ');
         let tag = rest.get(open..).unwrap_or_default();
-        rest = ["script", "style"]
-            .iter()
-            .find(|name| tag.get(1..=name.len()).is_some_and(|head| head.eq_ignore_ascii_case(name)))
-            .and_then(|name| {
-                let close = tag.find(&format!("</{name}"))?;
-                tag.get(close + 2 + name.len()..)
-            })
-            .unwrap_or(tag);
+        let silent = ["script", "style"].into_iter().find(|name| opens(tag, name));
+        rest = match silent {
+            Some(name) => match end_of(tag, name) {
+                Some(end) => tag.get(end..).unwrap_or_default(),
+                None => return out,
+            },
+            None => tag,
+        };
         rest = match rest.find('>') {
             Some(end) => rest.get(end + 1..).unwrap_or_default(),
             None => "",
@@ -33,6 +34,20 @@ pub(super) fn text_of(page: &str) -> String {
     }
     out.push_str(rest);
     out
+}
+
+fn opens(tag: &str, name: &str) -> bool {
+    let Some(after) = tag.get(1 + name.len()..) else { return false };
+    tag.get(1..=name.len()).is_some_and(|head| head.eq_ignore_ascii_case(name))
+        && !after.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '-')
+}
+
+/// Where the name in the closing tag ends.
+fn end_of(tag: &str, name: &str) -> Option<usize> {
+    let closing = |(at, _): &(usize, &str)| {
+        tag.get(at + 2..at + 2 + name.len()).is_some_and(|head| head.eq_ignore_ascii_case(name))
+    };
+    tag.match_indices("</").find(closing).map(|(at, _)| at + 2 + name.len())
 }
 
 #[cfg(test)]
@@ -49,6 +64,9 @@ mod tests {
     #[test]
     fn survives_broken_markup() {
         assert_eq!(text_of("a <b").trim(), "a");
-        assert_eq!(text_of("<script>x").trim(), "x");
+        assert_eq!(text_of("gone <script>x <b>y</b>").trim(), "gone");
+        assert_eq!(text_of("<title>gone</title><style global>.blocked{content:x").trim(), "gone");
+        assert_eq!(text_of("<STYLE>.x{}</STYLE>gone").trim(), "gone");
+        assert_eq!(text_of("<styled>gone</styled>").trim(), "gone");
     }
 }

@@ -10,6 +10,7 @@
 mod fields;
 mod fold;
 mod html;
+mod leads;
 mod lenient;
 mod names;
 mod status;
@@ -30,6 +31,8 @@ const MAX_DEPTH: usize = 8;
 /// Of a longer text only the beginning and the end are read: the end of a stream holds its error.
 const MAX_TEXT: usize = 64 * 1024;
 const MAX_LAYERS: usize = 48;
+/// The code of a layer that is a page.
+const HTML_PAGE: &str = "html_page";
 /// Braces in one text that are tried as the start of an object.
 const MAX_SPANS: usize = 24;
 
@@ -46,6 +49,8 @@ pub(crate) struct Layer {
     pub(crate) text: String,
     /// Where quoted names stand in `text`.
     pub(crate) names: Vec<Range<usize>>,
+    /// Where leads stand in `text`: phrases of the way to a cause that follows them.
+    pub(crate) leads: Vec<Range<usize>>,
     /// Fields that state a wait or a reset time, and headers kept in the body, by lower-case name.
     pub(crate) fields: Vec<(String, String)>,
     /// Whether this came from the body, rather than from what a client printed.
@@ -54,8 +59,21 @@ pub(crate) struct Layer {
 
 impl Layer {
     fn of_text(raw: &str, status: Option<u16>) -> Self {
-        let (text, names) = fold_with_names(raw);
-        Self { status, status_in_words: true, text, names, ..Self::default() }
+        let mut layer = Self { status, status_in_words: true, ..Self::default() };
+        layer.say(raw);
+        layer
+    }
+
+    fn say(&mut self, words: &str) {
+        (self.text, self.names) = fold_with_names(words);
+        self.leads = leads::leads(&self.text);
+    }
+
+    /// Whether `place` in `text` is in no lead; with `behind`, also behind one.
+    pub(crate) fn is_outside_leads(&self, place: Range<usize>, behind: bool) -> bool {
+        let is_behind = || self.leads.first().is_some_and(|first| first.end <= place.start);
+        (!behind || is_behind())
+            && !self.leads.iter().any(|lead| lead.start < place.end && place.start < lead.end)
     }
 
     /// What a log keeps as the code of a failure, beside its text.
@@ -155,7 +173,9 @@ impl Unwrapping {
             // A client puts the status in front of the page.
             let status = raw.split('<').next().and_then(status::status_in);
             let page = html::text_of(raw);
-            self.push(Layer::of_text(&page, status.or_else(|| status::status_in(&page))));
+            let mut layer = Layer::of_text(&page, status.or_else(|| status::status_in(&page)));
+            layer.codes.push(HTML_PAGE.to_owned());
+            self.push(layer);
             return;
         }
         let own = self.take_objects(raw, depth);
@@ -211,7 +231,7 @@ impl Unwrapping {
         self.collect(value, key, depth, &mut layer, &mut words, 0);
         layer.status_in_words = layer.status.is_none();
         layer.status = layer.status.or_else(|| status::status_in(&words));
-        (layer.text, layer.names) = fold_with_names(&words);
+        layer.say(&words);
         self.push(layer);
     }
 
@@ -239,6 +259,10 @@ impl Unwrapping {
                     layer.fields.push((key.to_ascii_lowercase(), wait));
                     return;
                 }
+                if map.get("key").and_then(Value::as_str) == Some(QUOTA_VALUE) {
+                    // As protobuf prints an entry of a map.
+                    push_quota_value(layer, map.get("value").and_then(Value::as_str).unwrap_or_default());
+                }
                 for (name, inner) in map {
                     self.collect(inner, name, depth, layer, words, nesting + 1);
                 }
@@ -264,6 +288,9 @@ impl Unwrapping {
             return;
         }
         if is_number(text) {
+            if name == QUOTA_VALUE {
+                push_quota_value(layer, text);
+            }
             collect_number(text, key, layer);
             return;
         }
@@ -281,7 +308,12 @@ impl Unwrapping {
             return;
         }
         let wraps = CAUSE_KEYS.contains(&name.as_str()) || looks_wrapped(text);
-        if wraps && depth < MAX_DEPTH {
+        if CAUSE_KEYS.contains(&name.as_str()) && is_one_word(text) {
+            // All that an upstream says is no echo of the request: it is its code.
+            let mut cause = Layer::of_text(text, None);
+            push_code(&mut cause, text);
+            self.push(cause);
+        } else if wraps && depth < MAX_DEPTH {
             self.text(text, depth + 1);
         } else {
             words.push_str(text);
@@ -295,6 +327,20 @@ fn key_before(lead: &str) -> &str {
     let lead = lead.trim_end_matches([' ', ':', '=']);
     let key = lead.rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default();
     if is_wait_field(&key.to_ascii_lowercase()) { key } else { "" }
+}
+
+/// Google's name for how much a quota holds at all.
+const QUOTA_VALUE: &str = "quota_limit_value";
+
+/// That a quota holds nothing says more than over which time.
+fn push_quota_value(layer: &mut Layer, value: &str) {
+    if value == "0" {
+        layer.codes.push(format!("{QUOTA_VALUE}: 0"));
+    }
+}
+
+fn is_one_word(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_')
 }
 
 fn looks_wrapped(text: &str) -> bool {

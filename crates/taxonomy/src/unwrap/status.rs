@@ -1,7 +1,8 @@
 //! Finds an HTTP status inside a text, without taking just any number for one.
 //!
 //! A number counts only beside a cue: a phrase before it ("status code", "HTTP"), brackets around it, the standard
-//! reason phrase after it, or its place at the very start of the text.
+//! reason phrase after it, or its place at the very start of the text or of what stands behind a colon. What a process
+//! exits with is no status.
 
 /// What may stand right before a status, in lower case.
 const BEFORE: &[&str] = &[
@@ -22,11 +23,80 @@ const BEFORE: &[&str] = &[
     "error",
     "code",
     "request failed",
-    "returned",
-    "responded with",
     "状态码",
     "错误码",
 ];
+
+/// Verbs that may stand right before a status, in lower case. What they give may be an amount of something, too.
+const GIVING: &[&str] = &[
+    "returned",
+    "responded",
+    "responded with",
+    "answered",
+    "answered with",
+    "replied",
+    "replied with",
+    "failed with",
+];
+
+/// What a number right behind it is the number of, or an amount of, in lower case.
+const NUMBERED: &[&str] = &[
+    "port",
+    "line",
+    "lines",
+    "row",
+    "column",
+    "col",
+    "page",
+    "step",
+    "item",
+    "index",
+    "limit",
+    "limits",
+    "used",
+    "usage",
+    "requested",
+    "current",
+    "max",
+    "maximum",
+    "min",
+    "minimum",
+    "total",
+    "count",
+    "size",
+    "length",
+    "tokens",
+    "quota",
+    "remaining",
+    "needed",
+    "need",
+    "balance",
+    "budget",
+    "credits",
+    "requests",
+    "after",
+    "about",
+    "id",
+    "pid",
+    "got",
+    "expected",
+    "value",
+    "took",
+    "duration",
+    "bytes",
+    "offset",
+    "position",
+    "attempt",
+    "attempts",
+    "rpm",
+    "tpm",
+    "rpd",
+    "tpd",
+];
+
+/// Words that may stand between "exit" and its code.
+const EXIT_WORDS: &[&str] =
+    &["with", "code", "status", "error", "a", "an", "the", "non-zero", "nonzero", "of", "value"];
 
 /// Reason phrases that make the number before them a status.
 const AFTER: &[&str] = &[
@@ -48,7 +118,8 @@ const AFTER: &[&str] = &[
     "bad gateway",
     "service unavailable",
     "service temporarily unavailable",
-    "gateway time",
+    "gateway time-out",
+    "gateway timeout",
     "overloaded",
     "resource_exhausted",
     "unavailable",
@@ -65,14 +136,14 @@ pub(super) fn status_in(text: &str) -> Option<u16> {
     while let Some(found) = memchr_digit(bytes, at) {
         let end = digits_end(bytes, found);
         at = end;
-        if end - found != 3 || touches_number(bytes, found, end) {
+        let after = text.get(end..).unwrap_or_default();
+        if end - found != 3 || touches_number(bytes, found, end) && !is_item_of_list(bytes, found, after) {
             continue;
         }
         let number = text.get(found..end).and_then(|digits| digits.parse::<u16>().ok());
         let Some(number) = number.filter(|number| (400..600).contains(number)) else { continue };
         let before = text.get(..found).unwrap_or_default();
-        let after = text.get(end..).unwrap_or_default();
-        if has_cue(before, after) {
+        if !is_numbered_or_exit(before) && has_cue(before, after) {
             return Some(number);
         }
     }
@@ -102,28 +173,59 @@ fn touches_number(bytes: &[u8], start: usize, end: usize) -> bool {
     joined_before || joined_after
 }
 
+/// ",400,Bad Request": a number between commas is one only with the reason phrase that belongs to a status.
+fn is_item_of_list(bytes: &[u8], start: usize, after: &str) -> bool {
+    start.checked_sub(1).and_then(|at| bytes.get(at)) == Some(&b',')
+        && after.strip_prefix(',').is_some_and(|next| starts_with_any(next.trim_start(), AFTER))
+}
+
+/// "exited with code 401", "exit status 503", "port 503" and "Used: 429" say what the number is, and it is no status.
+fn is_numbered_or_exit(before: &str) -> bool {
+    let from = before.char_indices().rev().nth(48).map_or(0, |(at, _)| at);
+    let near = before.get(from..).unwrap_or_default().to_ascii_lowercase();
+    let mut words = near.rsplit([' ', ':', '=', '\n', '\t', ',', '(']).filter(|word| !word.is_empty());
+    let Some(last) = words.next() else { return false };
+    NUMBERED.contains(&last)
+        || std::iter::once(last)
+            .chain(words)
+            .find(|word| !EXIT_WORDS.contains(word))
+            .is_some_and(|word| matches!(word, "exit" | "exits" | "exited" | "exiting"))
+}
+
 fn has_cue(before: &str, after: &str) -> bool {
     let bare = |c: char| c.is_whitespace() || matches!(c, ':' | '=' | '"' | '\'' | '*');
     let lead = before.trim_end_matches(bare);
     // Brackets count as a cue of their own only when they close right after the number.
     let closes = after.trim_start().starts_with([')', ']', '）']);
-    if lead.ends_with(['(', '[', '（']) && (closes || follows(lead.trim_end_matches(['(', '[', '（', ' '])))
+    if lead.ends_with(['(', '[', '（'])
+        && (closes || follows(lead.trim_end_matches(['(', '[', '（', ' ']), BEFORE))
     {
         return true;
     }
     // An object right behind is the body of that answer.
     let holds_body = after.trim_start_matches([' ', ':', '-']).starts_with('{');
     if holds_body
-        || follows(lead)
+        || follows(lead, BEFORE)
+        || follows(lead, GIVING) && !counts_something(after.trim_start())
         || starts_with_any(after.trim_start_matches([' ', ':', '-', '|', ',']), AFTER)
     {
         return true;
     }
-    lead.chars().all(|c| !c.is_alphanumeric()) && leads_a_sentence(after)
+    (lead.chars().all(|c| !c.is_alphanumeric()) || is_behind_colon(before)) && leads_a_sentence(after)
 }
 
-fn follows(lead: &str) -> bool {
-    BEFORE.iter().any(|cue| {
+/// "mistral: 401 no such user", "(attempt 1/3): 400 odd thing" and "[openrouter] 400 - odd": what a client says about
+/// its call stands in front, the answer behind.
+fn is_behind_colon(before: &str) -> bool {
+    before.ends_with(' ')
+        && before
+            .trim_end()
+            .strip_suffix(':')
+            .is_some_and(|name| name.ends_with(|c: char| c.is_alphabetic() || matches!(c, ')' | ']' | '）')))
+}
+
+fn follows(lead: &str, cues: &[&str]) -> bool {
+    cues.iter().any(|cue| {
         let start = lead.len().checked_sub(cue.len());
         let tail = start.and_then(|start| lead.get(start..));
         tail.is_some_and(|tail| tail.eq_ignore_ascii_case(cue))
@@ -135,9 +237,12 @@ fn follows(lead: &str) -> bool {
 }
 
 fn starts_with_any(text: &str, phrases: &[&str]) -> bool {
-    phrases
-        .iter()
-        .any(|phrase| text.get(..phrase.len()).is_some_and(|head| head.eq_ignore_ascii_case(phrase)))
+    phrases.iter().any(|phrase| {
+        text.get(..phrase.len()).is_some_and(|head| head.eq_ignore_ascii_case(phrase))
+            && text
+                .get(phrase.len()..)
+                .is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric()))
+    })
 }
 
 /// "429 Too many ...", "503: {..", "500，upstream", "400 messages.2: .." - but not "500 requests per minute".
@@ -234,6 +339,14 @@ mod tests {
         check("500 llama runner has ended", Some(500));
         check("429 slow", Some(429));
         check("failed with status code 500", Some(500));
+        check("model call failed: 400 upstream said no", Some(400));
+        check("call (attempt 2/3): 400 Upstream\n returned it", Some(400));
+        check("client (somerouter): 402 pay first", Some(402));
+        check("backend mistral: 401 no such person", Some(401));
+        check("Odd answer of the server:,400,Bad Request", Some(400));
+        check("the call failed with 404", Some(404));
+        check("the call failed with 404 nothing there", Some(404));
+        check("the host answered 401", Some(401));
     }
 
     #[test]
@@ -252,6 +365,18 @@ mod tests {
         check("500 of 800 were read", None);
         check("500 ms have passed", None);
         check("a page of 503 maintenance", None);
+        check("the process exited with code 429", None);
+        check("exit status 503: killed", None);
+        check("Command failed with exit code 500", None);
+        check("port 503 error", None);
+        check("on line 404 error", None);
+        check("Limit 500, Used: 429 Requested 90", None);
+        check("Limit: 500 Requested: 450", None);
+        check("it returned 500 lines", None);
+        check("failed with 404 errors", None);
+        check("sizes:,400,900", None);
+        check("in total: 500 requests", None);
+        check("at 12: 500 odd", None);
     }
 
     #[test]

@@ -199,16 +199,28 @@ fn offset(text: &str) -> Option<FixedOffset> {
         b'-' => -1,
         _ => return None,
     };
-    let (hours, rest) = number(text.get(1..)?, 2)?;
-    let minutes = number(rest.strip_prefix(':').unwrap_or(rest), 2).map_or(0, |(minutes, _)| minutes);
+    let (hours, minutes) = match number(text.get(1..)?, 4)? {
+        (number, rest) if number_len(text.get(1..)?) <= 2 => {
+            let minutes = rest.strip_prefix(':').and_then(|rest| self::number(rest, 2));
+            (number, minutes.map_or(0, |(minutes, _)| minutes))
+        }
+        (number, _) => (number / 100, number % 100),
+    };
+    if minutes >= 60 {
+        return None;
+    }
     FixedOffset::east_opt(sign * i32::try_from(hours * 3_600 + minutes * 60).ok()?)
 }
 
 /// A number of at most `longest` digits that no further digit follows.
 fn number(text: &str, longest: usize) -> Option<(u32, &str)> {
-    let len = text.bytes().take_while(u8::is_ascii_digit).count();
+    let len = number_len(text);
     let rest = text.get(len..)?;
     (1..=longest).contains(&len).then(|| text.get(..len)?.parse().ok().map(|number| (number, rest)))?
+}
+
+fn number_len(text: &str) -> usize {
+    text.bytes().take_while(u8::is_ascii_digit).count()
 }
 
 #[cfg(test)]
@@ -229,6 +241,10 @@ mod tests {
         check("17 March 2030, 12:30 pm GMT", Some("2030-03-17 12:30:00"), Some(1_899_981_000));
         check("2026-08-06T20:06:00.250+08:00", Some("2026-08-06 20:06:00"), Some(1_786_017_960));
         check("2026-08-06 20:06 (UTC+8)", Some("2026-08-06 20:06:00"), Some(1_786_017_960));
+        check("2026-08-06 20:06:00 +0800 CST", Some("2026-08-06 20:06:00"), Some(1_786_017_960));
+        check("2026-08-06 08:36:00 UTC-0330", Some("2026-08-06 08:36:00"), Some(1_786_017_960));
+        check("2026-08-06 20:06:00 +0890", Some("2026-08-06 20:06:00"), None);
+        check("2026-08-06 20:06:00 +08000", Some("2026-08-06 20:06:00"), None);
     }
 
     #[test]

@@ -100,7 +100,7 @@ const DAY: u128 = 24 * HOUR;
 pub(super) fn parse_prefix(text: &str) -> Option<Wait> {
     let mut rest = text.trim_start();
     let mut nanos = None::<u128>;
-    while let Some((number, after_number)) = decimal(rest) {
+    while let Some((number, after_number)) = decimal(rest).or_else(|| number_word(rest)) {
         let Some((unit, after_unit)) = unit(after_number) else { break };
         nanos = Some(nanos.unwrap_or(0).checked_add(number.checked_mul(unit)? / SCALE)?);
         let after_comma = after_unit.trim_start().trim_start_matches(',').trim_start();
@@ -166,8 +166,18 @@ fn decimal(text: &str) -> Option<(u128, &str)> {
     if whole_len == 0 || whole_len > 15 {
         return None;
     }
-    let whole: u128 = text.get(..whole_len)?.parse().ok()?;
-    let rest = text.get(whole_len..)?;
+    let mut whole: u128 = text.get(..whole_len)?.parse().ok()?;
+    let mut rest = text.get(whole_len..)?;
+    if whole_len <= 3 {
+        // "1,200".
+        while let Some(group) = rest.strip_prefix(',').filter(|group| digits(group) == 3) {
+            whole = whole.checked_mul(1_000)?.checked_add(group.get(..3)?.parse().ok()?)?;
+            rest = group.get(3..)?;
+        }
+        if whole > 1_000_000_000_000_000 {
+            return None;
+        }
+    }
     let fraction = rest.strip_prefix('.').map(|tail| (digits(tail), tail)).filter(|(len, _)| *len > 0);
     let Some((len, tail)) = fraction else { return Some((whole * SCALE, rest)) };
     let kept = len.min(9);
@@ -178,6 +188,29 @@ fn decimal(text: &str) -> Option<(u128, &str)> {
         part += 1;
     }
     Some((whole * SCALE + part, tail.get(len..)?))
+}
+
+/// Numbers that people write as words.
+const NUMBER_WORDS: &[(&str, u128)] = &[
+    ("one ", 1),
+    ("two ", 2),
+    ("three ", 3),
+    ("four ", 4),
+    ("five ", 5),
+    ("ten ", 10),
+    ("fifteen ", 15),
+    ("thirty ", 30),
+    ("sixty ", 60),
+];
+
+/// Whether lower-case `text` may hold a duration that is written in words alone.
+pub(super) fn has_number_word(text: &str) -> bool {
+    ["minute", "second", "hour"].iter().any(|unit| text.contains(unit))
+        && NUMBER_WORDS.iter().any(|(word, _)| text.contains(word))
+}
+
+fn number_word(text: &str) -> Option<(u128, &str)> {
+    NUMBER_WORDS.iter().find_map(|&(word, number)| Some((number * SCALE, text.strip_prefix(word)?)))
 }
 
 fn digits(text: &str) -> usize {
@@ -218,6 +251,9 @@ mod tests {
         check("2小时30分钟后", Some(9_000_000));
         check("20 sekunden", Some(20_000));
         check("7.66s", Some(7_660));
+        check("one minute and 5 seconds", Some(65_000));
+        check("1,200 seconds", Some(1_200_000));
+        check("12,00 seconds", None);
     }
 
     #[test]

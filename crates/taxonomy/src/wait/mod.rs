@@ -60,7 +60,8 @@ pub(crate) fn read(
         .get("retry-after-ms")
         .or_else(|| named.get("x-ms-retry-after-ms"))
         .and_then(|value| duration::parse_whole(value, 1))
-        .or_else(|| named.get("retry-after").and_then(|value| retry_after(value, base)));
+        .or_else(|| named.get("retry-after").and_then(|value| duration::parse_whole(value, 1_000)))
+        .or_else(|| until_date(&named));
     let field = field_wait(layers);
     let sentence =
         places.sentences.then(|| layers.iter().find_map(|layer| text::wait_in(&layer.text))).flatten();
@@ -126,18 +127,19 @@ fn finest(candidates: [Option<Wait>; 4]) -> Option<Wait> {
     Some(stated.find(|wait| wait.fine && wait.ms.abs_diff(first.ms) < 1_000).unwrap_or(first))
 }
 
-/// Seconds, perhaps with decimals, or an HTTP date.
-fn retry_after(value: &str, base: Option<DateTime<Utc>>) -> Option<Wait> {
-    duration::parse_whole(value, 1_000).or_else(|| {
-        let wait = http_date(value)?.signed_duration_since(base?);
-        Wait::from_nanos(u128::try_from(wait.num_milliseconds().max(0)).ok()? * 1_000_000)
-    })
+/// The wait until the HTTP date that the header states, by the clock of the answer itself: any other clock would make it
+/// another wait. None until a date that has passed.
+fn until_date(named: &Named<'_>) -> Option<Wait> {
+    let sent = named.get("date").and_then(http_date)?;
+    let wait = named.get("retry-after").and_then(http_date)?.signed_duration_since(sent);
+    Wait::from_nanos(u128::try_from(wait.num_milliseconds()).ok()?.checked_mul(1_000_000)?)
 }
 
 fn http_date(value: &str) -> Option<DateTime<Utc>> {
     let value = value.trim();
     DateTime::parse_from_rfc2822(value)
         .or_else(|_| DateTime::parse_from_rfc3339(value))
+        .or_else(|_| DateTime::parse_from_str(value, "%Y-%m-%dT%H:%M:%S%.f%z"))
         .ok()
         .map(|time| time.with_timezone(&Utc))
 }
@@ -150,6 +152,7 @@ fn field_wait(layers: &[Layer]) -> Option<Wait> {
         | "resets_in_seconds"
         | "retry_after"
         | "retry_after_seconds"
+        | "retryafter"
         | "retryafterseconds" => duration::parse_whole(value, 1_000),
         "retry_after_ms" | "retryafterms" => duration::parse_whole(value, 1),
         _ => None,
@@ -180,6 +183,7 @@ fn stated_reset(named: &Named<'_>, layers: &[Layer], dated: Option<Reset>) -> Op
             Some(Reset::At(at)) => Some(at),
             _ => None,
         })
+        .or_else(|| named.get("retry-after").and_then(http_date))
         .or_else(|| named.get("anthropic-ratelimit-unified-reset").and_then(moment))
 }
 
@@ -191,6 +195,8 @@ fn bucket_reset(named: &Named<'_>, base: Option<DateTime<Utc>>) -> Option<DateTi
             let name = name.to_ascii_lowercase();
             let remaining = if let Some(bucket) = name.strip_prefix("x-ratelimit-reset") {
                 format!("x-ratelimit-remaining{bucket}")
+            } else if name == "ratelimit-reset" {
+                "ratelimit-remaining".to_owned()
             } else if name.starts_with("anthropic-ratelimit-") && name.ends_with("-reset") {
                 format!("{}-remaining", name.strip_suffix("-reset")?)
             } else if name.starts_with("x-codex-") && name.ends_with("-reset-at") {
@@ -246,6 +252,10 @@ mod tests {
             Some(30_000),
             Some(1_445_412_510),
         );
+        let past =
+            [("retry-after", "Wed, 21 Oct 2015 07:28:30 GMT"), ("date", "Wed, 21 Oct 2015 07:28:31 GMT")];
+        check(&past, None, None, Some(1_445_412_510));
+        check(past.get(..1).unwrap_or_default(), None, None, Some(1_445_412_510));
     }
 
     #[test]
@@ -258,6 +268,9 @@ mod tests {
     #[test]
     fn fields_of_the_body() {
         check(&[], Some(r#"{"error":{"details":[{"retryDelay":"34.074824224s"}]}}"#), Some(34_075), None);
+        check(&[], Some(r#"{"error":{"message":"slower","retryAfter":40}}"#), Some(40_000), None);
+        let body = r#"{"error":{"resets_at":"2026-08-06T20:06:00+0800"}}"#;
+        check(&[], Some(body), None, Some(1_786_017_960));
         let body = r#"{"error":{"resets_in_seconds":60,"resets_at":1777936568}}"#;
         check(&[], Some(body), Some(60_000), Some(1_777_936_568));
     }
@@ -275,6 +288,12 @@ mod tests {
             None,
             None,
             Some(1_767_225_660),
+        );
+        check(
+            &[("RateLimit-Reset", "50"), ("date", "Thu, 01 Jan 2026 00:00:00 GMT")],
+            None,
+            None,
+            Some(1_767_225_650),
         );
     }
 

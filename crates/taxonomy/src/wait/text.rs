@@ -23,6 +23,8 @@ enum Cue {
     HeaderName,
     /// The duration follows, if the sentence speaks of trying again: the words are too common otherwise.
     CommonWord,
+    /// The duration follows, if the word begins what a person is told to do: "or wait 6 seconds".
+    Told,
     /// The duration stands in front.
     Behind,
 }
@@ -39,6 +41,7 @@ const CUES: &[(&str, Cue)] = &[
     ("server requested", Cue::Before),
     ("please wait", Cue::Before),
     ("wait for", Cue::Before),
+    ("wait ", Cue::Told),
     ("resets in", Cue::Reset),
     ("reset in", Cue::Reset),
     ("quota will reset after", Cue::Reset),
@@ -78,6 +81,9 @@ const AGAIN: &[&str] =
 const FILLERS: &[&str] =
     &["about ", "approximately ", "at least ", "another ", "approx. ", "up to ", "for ", "~", "约"];
 
+/// What may stand in front of "wait" where it is told to a person.
+const TOLD_BEFORE: &[&str] = &["or ", "must ", "should ", ". ", ", ", "; ", "! "];
+
 /// What in front of a cue makes it somebody's plan.
 const PLAN_BEFORE: &[&str] =
     &["will ", "next ", "auto ", "auto-", "automatically ", "going to ", "client ", "to ", "shall "];
@@ -97,7 +103,8 @@ pub(super) fn wait_for_reset_in(text: &str) -> Option<Wait> {
 }
 
 fn wait_by(text: &str, counts: impl Fn(Cue) -> bool) -> Option<Wait> {
-    if !text.bytes().any(|b| b.is_ascii_digit()) {
+    let has_number = text.bytes().any(|b| b.is_ascii_digit()) || duration::has_number_word(text);
+    if !has_number {
         return None;
     }
     let cues = automaton()?;
@@ -110,8 +117,11 @@ fn wait_by(text: &str, counts: impl Fn(Cue) -> bool) -> Option<Wait> {
         let after = text.get(hit.end()..).unwrap_or_default();
         let wait = match cue {
             Cue::Behind => duration_at_end(before),
+            Cue::Told if !before.is_empty() && !TOLD_BEFORE.iter().any(|words| before.ends_with(words)) => {
+                None
+            }
             Cue::CommonWord if !AGAIN.iter().any(|word| text.contains(word)) => None,
-            Cue::Before | Cue::CommonWord => stated(before, after, |_| None),
+            Cue::Before | Cue::CommonWord | Cue::Told => stated(before, after, |_| None),
             Cue::In | Cue::Reset => stated(before, after, duration::parse_clock),
             Cue::HeaderName => stated(before, after, duration::parse_bare_seconds),
         };
@@ -157,7 +167,9 @@ fn is_counted_attempt(before: &str, after: &str) -> bool {
 /// The duration that ends where `text` ends, as in "请 2 分钟" before "后重试".
 fn duration_at_end(text: &str) -> Option<Wait> {
     let is_part = |c: char| {
-        c.is_ascii_digit() || matches!(c, '.' | ' ') || "毫秒钟分鐘小时時間天日个초분시간일ミリ".contains(c)
+        c.is_ascii_digit()
+            || matches!(c, '.' | ' ' | 's' | 'm' | 'h')
+            || "毫秒钟分鐘小时時間天日个초분시간일ミリ".contains(c)
     };
     let start = text.char_indices().rev().take_while(|(_, c)| is_part(*c)).last().map(|(at, _)| at)?;
     let run = text.get(start..)?;
@@ -259,6 +271,13 @@ mod tests {
         check("请在 30 秒后重试", Some(30_000));
         check("请求过于频繁，请2分钟后再试", Some(120_000));
         check("20秒後に再試行してください", Some(20_000));
+        check("太频繁，请稍等40s后再试", Some(40_000));
+        check("Upgrade or wait 7 seconds for it to reset.", Some(7_000));
+        check("Slow down. Wait 40 seconds and go on", Some(40_000));
+        check("Wait 2 minutes.", Some(120_000));
+        check("Try again in two minutes", Some(120_000));
+        check("retry after one hour", Some(3_600_000));
+        check("Please wait 2,400 seconds", Some(2_400_000));
         check("Bitte versuchen Sie es in 20 Sekunden erneut.", Some(20_000));
         check("Veuillez réessayer dans 5 secondes", Some(5_000));
         check("Inténtelo de nuevo en 2 minutos", Some(120_000));
@@ -272,6 +291,11 @@ mod tests {
         check("(retry in 4s, attempt 2/5)", None);
         check("[400] (reset after 27s)", None);
         check("total retry wait time: 30s", None);
+        check("the client shall wait 9 seconds", None);
+        check("step 2: wait 9 seconds", None);
+        check("they await 9 seconds of silence", None);
+        check("try again in one of the other regions", None);
+        check("try again in someone minutes", None);
         check("No deployments available, try again in 60 seconds", None);
         check("try again in a moment", None);
         check("used 500 in 20 seconds", None);
