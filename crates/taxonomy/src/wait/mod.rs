@@ -61,7 +61,7 @@ pub(crate) fn read(
         .or_else(|| named.get("x-ms-retry-after-ms"))
         .and_then(|value| duration::parse_whole(value, 1))
         .or_else(|| named.get("retry-after").and_then(|value| duration::parse_whole(value, 1_000)))
-        .or_else(|| until_date(&named));
+        .or_else(|| until_date(&named, base));
     let field = field_wait(layers);
     let sentence =
         places.sentences.then(|| layers.iter().find_map(|layer| text::wait_in(&layer.text))).flatten();
@@ -86,7 +86,7 @@ pub(crate) fn read(
         other => other,
     };
     let reset_at = stated_reset(&named, layers, dated)
-        .or_else(|| Some(base? + TimeDelta::milliseconds(i64::try_from(until_reset()?.ms).ok()?)))
+        .or_else(|| after(base?, until_reset()?))
         .or_else(|| bucket_reset(&named, base));
     let reset_clock = match dated {
         Some(Reset::Clock(clock)) if reset_at.is_none() => Some(clock),
@@ -127,12 +127,16 @@ fn finest(candidates: [Option<Wait>; 4]) -> Option<Wait> {
     Some(stated.find(|wait| wait.fine && wait.ms.abs_diff(first.ms) < 1_000).unwrap_or(first))
 }
 
-/// The wait until the HTTP date that the header states, by the clock of the answer itself: any other clock would make it
-/// another wait. None until a date that has passed.
-fn until_date(named: &Named<'_>) -> Option<Wait> {
-    let sent = named.get("date").and_then(http_date)?;
-    let wait = named.get("retry-after").and_then(http_date)?.signed_duration_since(sent);
+/// The wait until the HTTP date that the header states, from when the answer was sent, as it says itself, or was seen. A
+/// date that had passed by then states no wait.
+fn until_date(named: &Named<'_>, base: Option<DateTime<Utc>>) -> Option<Wait> {
+    let wait = named.get("retry-after").and_then(http_date)?.signed_duration_since(base?);
     Wait::from_nanos(u128::try_from(wait.num_milliseconds()).ok()?.checked_mul(1_000_000)?)
+}
+
+/// Returns the time at which a wait ends; `None` where the calendar ends before.
+fn after(base: DateTime<Utc>, wait: Wait) -> Option<DateTime<Utc>> {
+    base.checked_add_signed(TimeDelta::try_milliseconds(i64::try_from(wait.ms).ok()?)?)
 }
 
 fn http_date(value: &str) -> Option<DateTime<Utc>> {
@@ -206,7 +210,7 @@ fn bucket_reset(named: &Named<'_>, base: Option<DateTime<Utc>>) -> Option<DateTi
             };
             let at = moment(value).or_else(|| {
                 let wait = duration::parse_whole(value, 1_000)?;
-                Some(base? + TimeDelta::milliseconds(i64::try_from(wait.ms).ok()?))
+                after(base?, wait)
             })?;
             Some((named.get(&remaining).map(str::trim) == Some("0"), at))
         })
@@ -256,6 +260,12 @@ mod tests {
             [("retry-after", "Wed, 21 Oct 2015 07:28:30 GMT"), ("date", "Wed, 21 Oct 2015 07:28:31 GMT")];
         check(&past, None, None, Some(1_445_412_510));
         check(past.get(..1).unwrap_or_default(), None, None, Some(1_445_412_510));
+        let seen = DateTime::from_timestamp(1_445_412_500, 0);
+        let stated = read(&past[..1], &[], ALL, seen);
+        assert_eq!(
+            (stated.retry_after_ms, stated.reset_at),
+            (Some(10_000), DateTime::from_timestamp(1_445_412_510, 0))
+        );
     }
 
     #[test]
