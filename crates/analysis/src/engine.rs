@@ -76,7 +76,7 @@ struct KnownRun {
     key: RunKey,
     /// In the order of their keys; mostly one.
     views: Vec<(SourceKey, ViewOfRun)>,
-    /// Sources that spoke of it last, or did once.
+    /// Sources that spoke of it.
     speakers: Vec<SourceId>,
     is_dirty: bool,
 }
@@ -87,6 +87,9 @@ pub struct SavedView {
     run: RunKey,
     kind: String,
     source: SourceId,
+    /// Sources that spoke of the run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    speakers: Vec<SourceId>,
     view: ViewOfRun,
 }
 
@@ -208,6 +211,9 @@ impl Engine {
             let Some(run) = &mut self.known[place] else { continue };
             let before = run.views.len();
             run.views.retain(|(key, _)| key.source != Some(source));
+            if run.views.len() < before {
+                run.speakers.retain(|speaker| *speaker != source);
+            }
             if run.views.is_empty() {
                 let key = run.key.clone();
                 self.remove(&key);
@@ -293,13 +299,19 @@ impl Engine {
 
     /// Returns the sources that are evidence of a run.
     pub fn sources(&self) -> BTreeSet<SourceId> {
-        self.runs_in_order().flat_map(|run| &run.views).map(|(key, _)| key.first).collect()
+        let of_run = |run: &KnownRun| {
+            let first = run.views.iter().map(|(key, _)| key.first);
+            first.chain(run.speakers.iter().copied()).collect::<Vec<_>>()
+        };
+        self.runs_in_order().flat_map(of_run).collect()
     }
 
     /// Notes that something outside its log changed about a source.
     pub fn touch_source(&mut self, source: SourceId) {
         for place in 0..self.known.len() {
-            let speaks = |run: &KnownRun| run.views.iter().any(|(key, _)| key.first == source);
+            let speaks = |run: &KnownRun| {
+                run.speakers.contains(&source) || run.views.iter().any(|(key, _)| key.first == source)
+            };
             if self.known[place].as_ref().is_some_and(speaks) {
                 self.soil(place);
             }
@@ -323,11 +335,12 @@ impl Engine {
 
     /// Returns everything that was said of a run, to be saved.
     pub fn save(&self, run: &RunKey) -> Vec<SavedView> {
-        let views = self.known(run).into_iter().flat_map(|run| &run.views);
-        let saved = views.map(|(key, view)| SavedView {
+        let Some(known) = self.known(run) else { return Vec::new() };
+        let saved = known.views.iter().map(|(key, view)| SavedView {
             run: run.clone(),
             kind: key.kind.0.to_owned(),
             source: key.first,
+            speakers: known.speakers.clone(),
             view: view.clone(),
         });
         saved.collect()
@@ -335,15 +348,16 @@ impl Engine {
 
     /// Goes on from what was saved. Kinds of logs that this version does not know are left out.
     pub fn restore(&mut self, saved: Vec<SavedView>) {
-        for SavedView { run, kind, source, mut view } in saved {
+        for SavedView { run, kind, source, speakers, mut view } in saved {
             let Some(kind) = View::from_name(&kind) else { continue };
-            let shared = kind == View::EVENTS;
-            let key = SourceKey { kind, source: (!shared).then_some(source), first: source };
+            let key =
+                SourceKey { kind, source: (!Self::is_continued(kind)).then_some(source), first: source };
             let place = self.place_of(&run);
             self.soil(place);
             view.share(&mut self.memo);
             if let Some(run) = &mut self.known[place] {
                 *view_at(&mut run.views, key) = view;
+                run.speakers = speakers;
             }
         }
     }
@@ -365,19 +379,19 @@ impl Engine {
 
     /// Returns all runs, by agent and id.
     pub fn runs(&self, as_of: &AsOf<'_>) -> Vec<Run> {
-        self.runs_in_order().map(|run| join(&run.key, parts(&run.views), as_of)).collect()
+        self.runs_in_order().map(|run| join(&run.key, parts(run), as_of)).collect()
     }
 
     /// Hands over all runs, by agent and id, one after the other: none is kept.
     pub fn each_run(&self, as_of: &AsOf<'_>, mut take: impl FnMut(Run)) {
         for run in self.runs_in_order() {
-            take(join(&run.key, parts(&run.views), as_of));
+            take(join(&run.key, parts(run), as_of));
         }
     }
 
     /// Returns one run.
     pub fn run(&self, key: &RunKey, as_of: &AsOf<'_>) -> Option<Run> {
-        self.known(key).map(|run| join(&run.key, parts(&run.views), as_of))
+        self.known(key).map(|run| join(&run.key, parts(run), as_of))
     }
 
     /// Returns where the run stands that a source speaks of now.
@@ -440,9 +454,12 @@ fn view_at(views: &mut Vec<(SourceKey, ViewOfRun)>, key: SourceKey) -> &mut View
     &mut views[place].1
 }
 
-fn parts(views: &[(SourceKey, ViewOfRun)]) -> Vec<Part<'_>> {
-    views
-        .iter()
-        .map(|(key, view)| Part { source: key.first, kind: key.kind, view: Cow::Borrowed(view) })
-        .collect()
+fn parts(run: &KnownRun) -> Vec<Part<'_>> {
+    let parts = run.views.iter().map(|(key, view)| {
+        // What continues is told by all of them; any other view by its own source.
+        let is_alone = key.source.is_some() || run.speakers.is_empty();
+        let sources = if is_alone { vec![key.first] } else { run.speakers.clone() };
+        Part { source: key.first, sources, kind: key.kind, view: Cow::Borrowed(view) }
+    });
+    parts.collect()
 }

@@ -40,55 +40,50 @@ pub struct Origin {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct View(pub &'static str);
 
-impl View {
-    /// Every kind of log.
-    pub const ALL: &'static [View] = &[
-        View::EVENTS,
-        View::SESSION,
-        View::STDOUT,
-        View::LOG,
-        View::DEBUG_LOG,
-        View::OTLP_LOGS,
-        View::OTLP_TRACES,
-        View::DATABASE,
-        View::LOGS_DB,
-        View::HISTORY_DB,
-        View::TRACE,
-        View::RESULT,
-        View::SETTINGS,
-    ];
+/// Declares the kinds of logs once.
+macro_rules! views {
+    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal;)+) => {
+        impl View {
+            $($(#[doc = $doc])+ pub const $name: View = View($text);)+
 
-    /// Returns the kind with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|view| view.0 == name)
-    }
+            /// Every kind of log.
+            pub const ALL: &'static [View] = &[$(View::$name),+];
 
+            /// Returns the kind with this name.
+            pub fn from_name(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|view| view.0 == name)
+            }
+        }
+    };
+}
+
+views! {
     /// Our own schema, and what other programs write in its spirit.
-    pub const EVENTS: View = View("events");
+    EVENTS = "events";
     /// Session file of an agent, written while it runs.
-    pub const SESSION: View = View("session");
+    SESSION = "session";
     /// Machine-readable standard output, kept by a person.
-    pub const STDOUT: View = View("stdout");
+    STDOUT = "stdout";
     /// Standard error or a text log of the program.
-    pub const LOG: View = View("log");
+    LOG = "log";
     /// Debug log, only on request.
-    pub const DEBUG_LOG: View = View("debug-log");
+    DEBUG_LOG = "debug-log";
     /// OTLP log records.
-    pub const OTLP_LOGS: View = View("otlp-logs");
+    OTLP_LOGS = "otlp-logs";
     /// OTLP spans.
-    pub const OTLP_TRACES: View = View("otlp-traces");
+    OTLP_TRACES = "otlp-traces";
     /// Sessions and messages in a database.
-    pub const DATABASE: View = View("database");
+    DATABASE = "database";
     /// Small files, one object each, that together tell what a session file would.
-    pub const OBJECTS: View = View("objects");
+    OBJECTS = "objects";
     /// Log lines in a database.
-    pub const LOGS_DB: View = View("logs-db");
+    LOGS_DB = "logs-db";
     /// Turns and their states in a database.
-    pub const HISTORY_DB: View = View("history-db");
+    HISTORY_DB = "history-db";
     /// Trace of model calls, only on request.
-    pub const TRACE: View = View("trace");
+    TRACE = "trace";
     /// A small file with results or state beside the log.
-    pub const RESULT: View = View("result");
+    RESULT = "result";
     /// The agent's own configuration: retry settings only.
-    pub const SETTINGS: View = View("settings");
+    SETTINGS = "settings";
 }

@@ -196,8 +196,8 @@ fn attempts(page: &mut Page, run: &Run, turn: &Turn, evidence: bool) {
             }
             if evidence {
                 // The number of the file in the list at the end.
-                let number =
-                    run.sources.iter().position(|s| *s == attempt.origin.source).map_or(0, |at| at + 1);
+                let number = run.sources.iter().position(|s| *s == attempt.origin.source);
+                let number = number.map_or_else(|| "?".to_owned(), |at| (at + 1).to_string());
                 row.push(format!("[{number}]{}", attempt.origin.place));
             }
             rows.push(row);

@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::Path;
 
+use chrono::{DateTime, Utc};
 use retryscope_analysis::{
     explain,
     rules::{Asked, audit},
@@ -45,27 +46,15 @@ fn with_numbers(text: &str, number: &str) -> String {
 
 /// Returns the text with every RFC 3339 time in it replaced.
 fn with_times(text: &str, time: &str) -> String {
-    let mut changed = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('T') {
-        let date = at.checked_sub(10);
-        let begins = date.and_then(|from| rest.get(from..at)).is_some_and(|date| {
-            date.bytes()
-                .enumerate()
-                .all(|(n, b)| if n == 4 || n == 7 { b == b'-' } else { b.is_ascii_digit() })
-        });
-        let end = rest[at..].find('Z').filter(|length| *length < 32).map(|length| at + length + 1);
-        if let (true, Some(end)) = (begins, end) {
-            changed.push_str(&rest[..at - 10]);
-            changed.push_str(time);
-            rest = &rest[end..];
-        } else {
-            changed.push_str(&rest[..=at]);
-            rest = &rest[at + 1..];
+    let pieces: Vec<&str> = text.split_inclusive('Z').collect();
+    let replaced = pieces.iter().map(|piece| {
+        let at = piece.rfind('T').and_then(|at| at.checked_sub("2026-01-02".len()));
+        match at.and_then(|at| piece.split_at_checked(at)) {
+            Some((before, stamp)) if stamp.parse::<DateTime<Utc>>().is_ok() => format!("{before}{time}"),
+            _ => (*piece).to_owned(),
         }
-    }
-    changed.push_str(rest);
-    changed
+    });
+    replaced.collect()
 }
 
 /// Reads what `change` makes of every text file of every recording, and explains it.

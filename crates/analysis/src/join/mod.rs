@@ -27,7 +27,10 @@ use shown::{requests_of, time_of};
 
 /// One view with its source.
 pub(crate) struct Part<'a> {
+    /// The first of its sources, to sort by.
     pub(crate) source: SourceId,
+    /// All of them: a log that continues has more than one.
+    pub(crate) sources: Vec<SourceId>,
     pub(crate) kind: View,
     pub(crate) view: Cow<'a, ViewOfRun>,
 }
@@ -63,7 +66,8 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
     for part in parts.iter().rev() {
         merge_facts(&mut facts, &part.view.facts);
     }
-    let settings = parts.iter().find_map(|p| as_of.source(p.source)?.settings.as_deref());
+    let settings =
+        parts.iter().flat_map(|p| &p.sources).find_map(|id| as_of.source(*id)?.settings.as_deref());
     let version = facts.policy_version.as_deref().or(facts.agent_version.as_deref());
     let inference = Inference::new(&key.agent, version, settings, facts.provider.as_deref());
     for part in &mut parts {
@@ -131,7 +135,7 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
         .flat_map(retryscope_policy::Settings::entries)
         .map(|s| (s.name.clone(), s.value.to_string()));
     let settings: Vec<(String, String)> = read.chain(told).collect();
-    let mut sources: Vec<SourceId> = parts.iter().map(|p| p.source).collect();
+    let mut sources: Vec<SourceId> = parts.iter().flat_map(|p| &p.sources).copied().collect();
     sources.sort_unstable();
     sources.dedup();
     let declared = parts.iter().find_map(|part| part.view.declared.as_deref()).cloned();
@@ -329,8 +333,8 @@ fn end_of<'a>(group: &Joined<'a>) -> Option<&'a End> {
 /// A log that stops: is its writer still there?
 fn liveness(parts: &[Part<'_>], quiet_since: Option<DateTime<Utc>>, as_of: &AsOf<'_>) -> RunOutcome {
     let mut known = false;
-    for part in parts {
-        match as_of.source(part.source) {
+    for source in parts.iter().flat_map(|part| &part.sources) {
+        match as_of.source(*source) {
             Some(SourceState { writer_alive: Some(true), .. }) => return RunOutcome::Running,
             Some(SourceState { writer_alive: Some(false), .. }) => return RunOutcome::Interrupted,
             _ => known |= quiet_since.is_some(),

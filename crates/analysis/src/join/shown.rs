@@ -77,10 +77,10 @@ fn requests_in(
     let twins: Vec<&TurnView> =
         group.iter().filter(|(other, _)| !std::ptr::eq(*other, *part)).map(|(_, turn)| *turn).collect();
     let settled = is_settled(part, turn, group);
-    let foreground = turn.requests.iter().filter(|r| r.source == Source::Foreground);
+    let mut foreground = turn.requests.iter().filter(|r| r.source == Source::Foreground);
     let shows_all = joined.logical_requests.bound == Bound::exact(foreground.clone().count() as u64);
     let single = shows_all && foreground.clone().count() == 1;
-    let last = foreground.last().filter(|last| shows_all && !last.is_left_open);
+    let last = foreground.next_back().filter(|last| shows_all && !last.is_left_open);
     let turn_outcome = end_of(group).map(|end| end.outcome);
     turn.requests
         .iter()
