@@ -31,7 +31,7 @@ POINTLESS_MIN = 5           # NonRetryableRetried, over 1 h
 EARLY_MIN = 5               # RetryAfterIgnored, over 1 h ...
 EARLY_SHARE = 0.2           # ... and this share of the stated waits
 WAIT_SECONDS = 900          # RunWaitingLong
-STORM_ATTEMPTS = 30         # RetryStormInRun: attempts of one request; must be a bound of retryscope_attempts_per_request
+STORM_ATTEMPTS = 11         # RetryStormInRun: what one loop of an agent sends at most (two make 30 and more); must be a bound of retryscope_attempts_per_request
 
 WINDOWS = ["5m", "10m", "1h", "6h"]
 
@@ -614,11 +614,11 @@ def runs():
                 thresholds=[(WAIT_SECONDS, "red")])
     size = f"retryscope_attempts_per_request_bucket{{{NARROW}}}"
     total = f"retryscope_attempts_per_request_count{{{NARROW}}}"
-    board.lines("Requests that took more than 1, 5, 30 attempts", "percentunit",
-                "Share of ended requests. Any with more than 30: layers of retries multiply, ticket RetryStormInRun. Continue with "
+    board.lines("Requests that took more than 1, 5, 11 attempts", "percentunit",
+                "Share of ended requests. Any with more than 11: layers of retries multiply, ticket RetryStormInRun. Continue with "
                 "retryscope replay RUN.",
                 *[target(f"1 - sum(rate(retryscope_attempts_per_request_bucket{{{NARROW},le='{n}'}}[$__rate_interval]))\n"
-                         f"/ (sum(rate({total}[$__rate_interval])) > 0)", f"more than {n}") for n in [1, 5, 30]])
+                         f"/ (sum(rate({total}[$__rate_interval])) > 0)", f"more than {n}") for n in [1, 5, STORM_ATTEMPTS]])
     board.lines("Attempts per request", "none", "Upstream requests of an ended request: mean and p99. p99 near 11 or 30: agents use their "
                 "whole allowance; retries do not help. Continue with retryscope policy show AGENT.",
                 target(f"sum(rate(retryscope_attempts_per_request_sum{{{NARROW}}}[$__rate_interval]))\n"

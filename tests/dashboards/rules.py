@@ -258,13 +258,13 @@ def sizes(within, more, **live):
     own = {"agent": "codex", "provider": "anthropic"}
     base = "retryscope_attempts_per_request"
     return traffic([{"minutes": 30, "ok": 20, **live}]) + [
-        series(f"{base}_bucket", [(10, 5), (1, within), (19, 5)], **own, le="30"),
+        series(f"{base}_bucket", [(10, 5), (1, within), (19, 5)], **own, le="11"),
         series(f"{base}_count", [(10, 5), (1, within + more), (19, 5)], **own)]
 
 
-scenario("one request becomes more than thirty", sizes(5, 1, retries=1.9) + retried([(10, 0), (1, 40), (19, 0)], "transient"),
+scenario("one request becomes thirty", sizes(5, 1, retries=1.9) + retried([(10, 0), (1, 29), (19, 0)], "transient"),
          [(9, None, False), (13, "RetryStormInRun", True)])
-scenario("near miss: many requests of thirty", sizes(30, 0, retries=1.9), nothing(9, 13, 25))
+scenario("near miss: many requests of eleven", sizes(30, 0, retries=1.9), nothing(9, 13, 25))
 scenario("near miss: a storm in an old log", sizes(5, 3), nothing(9, 13, 25))
 FOUND = "retryscope_audit_findings_total"
 scenario("a tool is executed again after a denial", traffic([{"minutes": 30, "ok": 20}]) +
