@@ -213,6 +213,8 @@ def alert_groups():
     ]
     early = 'agent_provider_verdict:retryscope_retry_after:increase1h'
     live = "sum by (agent, provider) (agent_provider_class:retryscope_retries:increase{window})"
+    # Findings in logs that were copied in are told by the audit, and wake nobody.
+    at_work = "and on (agent) sum by (agent) (agent_provider:retryscope_upstream_requests_seen:increase10m) > 0"
     tickets = [
         alert("NonRetryableRetried", "ticket", "platform",
               "sum by (agent, provider, class) (agent_provider_class:retryscope_retries:increase1h"
@@ -241,12 +243,12 @@ def alert_groups():
               "Layers of retries multiply (SDK x transport x agent). Next: retryscope replay RUN names the layers and the "
               "setting that takes one away.", "0m", "30m"),
         alert("DataSentOutsidePolicy", "page", "platform",
-              'sum by (agent) (agent_rule:retryscope_audit_findings:increase10m{rule="RS401"}) > 0.5',
+              'sum by (agent) (agent_rule:retryscope_audit_findings:increase10m{rule="RS401"}) > 0.5\n' + at_work,
               "{{ $labels.agent }} sent data to a recipient that its policy does not allow",
               "A policy with a list of recipients is set, and requests of a run went elsewhere (audit rule RS401). Next: "
               "retryscope audit --select RS401, then retryscope replay RUN --recipients.", "0m", "1h"),
         alert("UnsafeToolReplay", "page", "platform",
-              'sum by (agent) (agent_rule:retryscope_audit_findings:increase10m{rule=~"RS50[1-7]"}) > 0.5',
+              'sum by (agent) (agent_rule:retryscope_audit_findings:increase10m{rule=~"RS50[1-7]"}) > 0.5\n' + at_work,
               "{{ $labels.agent }} executed a tool again that it must not have",
               "The tool ledger of a run shows a replay after a denial, without approval, after a cancel, or of something "
               "that must happen once (audit rules RS501 to RS507). Next: retryscope audit --select RS5.", "0m", "1h"),

@@ -270,6 +270,8 @@ FOUND = "retryscope_audit_findings_total"
 scenario("a tool is executed again after a denial", traffic([{"minutes": 30, "ok": 20}]) +
          [series(FOUND, [(20, 0), (0.25, 4), (9, 0)], born=True, agent="codex", rule="RS503")],
          [(19, None, False), (21, "UnsafeToolReplay", True, {"severity": "page"})])
+scenario("near miss: a tool was executed again in an old log", traffic([{"minutes": 1, "ok": 20}, {"minutes": 29, "ok": 0}]) +
+         [series(FOUND, [(20, 0), (0.25, 4), (9, 0)], born=True, agent="codex", rule="RS503")], nothing(21, 25))
 scenario("content goes to a recipient outside the list", traffic([{"minutes": 30, "ok": 20}]) +
          [series(FOUND, [(20, 0), (0.25, 4), (9, 0)], born=True, agent="codex", rule="RS401")],
          [(19, None, False), (21, "DataSentOutsidePolicy", True, {"severity": "page"})])
