@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot read its input fails, and says where")]
 
+#[path = "planted.rs"]
+mod planted;
+
 mod e2e {
     mod architecture;
     mod audit;

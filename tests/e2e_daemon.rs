@@ -8,6 +8,9 @@
     reason = "the numbers of a test are small, whole and not negative"
 )]
 
+#[path = "planted.rs"]
+mod planted;
+
 mod e2e_daemon {
     mod databases;
     mod faults;
