@@ -180,6 +180,13 @@ fn what_the_failure_asks_for(failure: &Failure, provider: Option<&str>, run: &Ru
         Class::Transient => {
             format!("start the run again once the provider is healthy{status}: nothing in it was wrong")
         }
+        Class::Unknown if failure.is_output_limit() => {
+            let setting = match run.key.agent.as_ref() {
+                "claude-code" => " (CLAUDE_CODE_MAX_OUTPUT_TOKENS)",
+                _ => "",
+            };
+            format!("ask for less in one answer, or raise the output limit of the agent{setting}")
+        }
         Class::Cancelled | Class::Unknown => return None,
     })
 }
