@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 
 use chrono::{DateTime, Utc};
 use retryscope_events::{
-    AttemptOutcome, Layer, ModelAttempt, ModelFailed, ModelRequest, ModelResponse, ModelRetry, Sent, Source,
+    AttemptKind, AttemptOutcome, Candidate, Layer, ModelAttempt, ModelFailed, ModelRequest, ModelResponse,
+    ModelRetry, Sent, Source,
 };
 use retryscope_record::{Anchor, Facts, Mark, Shown, TurnOutcome};
 
@@ -25,6 +26,12 @@ const PAST_LIMIT: usize = 64;
 /// Attempts of the session loop before 0.87 if its setting is the default one.
 const USUAL_ATTEMPTS: u64 = 4;
 
+/// The first version that repeats nothing below the session loop by default.
+const NEWER: &str = "0.76";
+
+/// The transport that another one stands in for.
+const WEBSOCKET: &str = "websocket";
+
 pub(super) struct Conversation {
     profile: Profile,
     /// The turn that is open.
@@ -34,7 +41,8 @@ pub(super) struct Conversation {
     seen: VecDeque<(u64, Option<String>)>,
     /// The program writes down that it will repeat, so that silence means that it will not.
     announces: bool,
-    generation: Option<&'static str>,
+    /// The program is of the newer generation: something was seen that no older version writes.
+    is_newer: bool,
     api: Option<String>,
     shown: bool,
 }
@@ -88,7 +96,7 @@ impl Conversation {
             past: VecDeque::new(),
             seen: VecDeque::new(),
             announces: false,
-            generation: None,
+            is_newer: false,
             api: None,
             shown: false,
         }
@@ -122,14 +130,15 @@ impl Conversation {
     /// A system message: only the newer generation writes it, and that one announces its repeats.
     pub(super) fn system(&mut self, say: &mut Say<'_>) {
         self.announces = true;
-        self.note_generation("1.0", say);
+        self.note_newer(say);
     }
 
-    fn note_generation(&mut self, version: &'static str, say: &mut Say<'_>) {
-        // A newer program may go on with an older session; what it writes from then on holds.
-        if self.profile == Profile::Pi && self.generation != Some(version) && self.generation != Some("1.0") {
-            self.generation = Some(version);
-            say.mark(&Mark::Facts(Facts { policy_version: Some(version.to_owned()), ..Facts::default() }));
+    /// Notes what only versions write that hide nothing by default. That it is missing proves nothing: they write it since
+    /// different versions, and an older program leaves out the same.
+    pub(super) fn note_newer(&mut self, say: &mut Say<'_>) {
+        if self.profile == Profile::Pi && !std::mem::replace(&mut self.is_newer, true) {
+            let policy_version = Some(NEWER.to_owned());
+            say.mark(&Mark::Facts(Facts { policy_version, ..Facts::default() }));
         }
     }
 
@@ -172,7 +181,9 @@ impl Conversation {
         }
         self.seen.push_back(key);
         self.show(say);
-        self.note_generation(if answer.has_duration_field { "1.0" } else { "0.73" }, say);
+        if answer.has_duration_field {
+            self.note_newer(say);
+        }
         let cancelled_before_it_began = answer.stop == Stop::Aborted
             && answer.message.as_deref().is_some_and(|m| m.starts_with("Retry cancelled"));
         say.turn.clone_from(&self.now.turn);
@@ -182,10 +193,9 @@ impl Conversation {
         match answer.stop {
             Stop::Answered { goes_on } => self.answered(answer, goes_on, say),
             Stop::Failed => {
-                let status = answer.status.unwrap_or(0);
                 if let Some(open) = &mut self.now.open {
                     open.phase = Phase::Failed;
-                    open.may_heal = !(400..500).contains(&status) || matches!(status, 408 | 409 | 429);
+                    open.may_heal = answer.may_heal(self.profile);
                     open.message.clone_from(&answer.message);
                 }
                 if answer.is_final {
@@ -227,8 +237,35 @@ impl Conversation {
         let mut attempt = ModelAttempt::new().request_id(open.id.clone()).attempt_id(attempt_id.clone());
         attempt.candidate = Some(answer.candidate.clone());
         attempt.started_at = answer.started_at;
-        attempt.ended_at = answer.ended_at;
         attempt.layer = (open.attempts > 1).then_some(Layer::Agent);
+        for (number, fallback) in answer.fallbacks.iter().enumerate() {
+            let mut before = attempt.clone().attempt_id(format!("{attempt_id}.{number}"));
+            let over = |transport: &str| {
+                let transport = Some(transport.to_owned());
+                Some(Candidate { transport, ..answer.candidate.clone() })
+            };
+            before.candidate = over(WEBSOCKET);
+            before.kind = before.kind.or(Some(match open.attempts {
+                1 => AttemptKind::Original,
+                _ => AttemptKind::Retry,
+            }));
+            before.outcome = Some(AttemptOutcome::Failed);
+            before.ended_at = fallback.at;
+            before.message.clone_from(&fallback.message);
+            say.event(before);
+            say.mark(&Mark::Sends {
+                request_id: open.id.clone(),
+                attempt_id: Some(format!("{attempt_id}.{number}")),
+                min: 1,
+                max: Some(1),
+                basis: "a connection over a WebSocket is one request".into(),
+            });
+            attempt.candidate = over(&fallback.to);
+            attempt.kind = Some(AttemptKind::Fallback);
+            attempt.layer = Some(Layer::Transport);
+            attempt.started_at = fallback.at;
+        }
+        attempt.ended_at = answer.ended_at;
         attempt.outcome = Some(match answer.stop {
             Stop::Answered { .. } => AttemptOutcome::Ok,
             Stop::Failed => AttemptOutcome::Failed,
@@ -236,6 +273,8 @@ impl Conversation {
         });
         if answer.stop == Stop::Failed {
             attempt.status = answer.status;
+            attempt.code.clone_from(&answer.code);
+            attempt.upstream_request_id.clone_from(&answer.request_id);
             attempt.message.clone_from(&answer.message);
             attempt.class = answer.class.map(str::to_owned);
             attempt.retry_after_ms = answer.retry_after_ms;
@@ -290,10 +329,34 @@ impl Conversation {
     }
 
     /// A failed message was dropped from the context: another attempt was planned, or a compaction.
-    pub(super) fn dropped(&mut self) {
+    pub(super) fn dropped(&mut self, say: &mut Say<'_>) {
+        self.note_newer(say);
+        self.will_repeat();
+    }
+
+    /// The program says that it will try again, and nothing else.
+    pub(super) fn will_repeat(&mut self) {
         self.announces = true;
         if let Some(open) = self.now.open.as_mut().filter(|open| open.failed()) {
             open.phase = Phase::Planned;
+        }
+    }
+
+    /// The loop inside is over: if it begins again, that is announced at once.
+    pub(super) fn loop_over(&mut self) {
+        self.announces = true;
+    }
+
+    /// The program around says that the prompt failed; it may still try again, in its own way.
+    pub(super) fn prompt_failed(&mut self, error: Option<String>, say: &mut Say<'_>) {
+        match &self.now.open {
+            Some(open) if open.failed() && !open.said_over => self.say_over(say),
+            None if self.now.turn.is_some() && self.now.requests == 0 => {
+                let (outcome, reason) = (TurnOutcome::Failed, None);
+                say.turn.clone_from(&self.now.turn);
+                say.mark(&Mark::TurnEnded { turn: self.now.turn.clone(), outcome, reason, message: error });
+            }
+            _ => {}
         }
     }
 

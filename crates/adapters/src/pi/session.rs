@@ -220,14 +220,22 @@ impl LineDecoder for Session {
             }
             return;
         }
-        if !matches!(&*kind, "message" | "compaction") {
-            self.branches.note(&record, false);
-        }
+        let turn = if matches!(&*kind, "message" | "compaction") {
+            None
+        } else {
+            self.branches.note(&record, false)
+        };
         match &*kind {
             "message" => self.message(&record, message.as_ref(), &mut say),
             "compaction" => self.compaction(&record, &mut say),
-            "context_edit" => self.conversation.dropped(),
+            "context_edit" => self.conversation.dropped(&mut say),
             "usage" | "model_usage" => self.side_call(&record, &mut say),
+            "custom" if record.is("customType", "openclaw:prompt-error") => {
+                let error = record.object("data").and_then(|data| data.string("error"));
+                self.at_turn(turn.as_deref(), &mut say, |conversation, say| {
+                    conversation.prompt_failed(error.clone(), say);
+                });
+            }
             "custom" if record.is("customType", "session_exit") => {
                 let data = record.object("data").unwrap_or_default();
                 if data.is("kind", "signal") {
@@ -370,6 +378,78 @@ mod tests {
         let refused = assistant(1_767_312_001_100, r#""stopReason":"error","errorMessage":"401: {}""#);
         let said = read(Profile::Omp, &[HEADER, USER, &refused]);
         assert_eq!(kinds(&said), ["model.request", "model.attempt", "model.failed", "Failed"]);
+    }
+
+    #[test]
+    fn an_error_that_no_version_repeats_ends_the_turn() {
+        let ended = |profile: Profile, text: &str, more: &[&str]| {
+            let error = format!(r#""stopReason":"error","errorMessage":"{text}""#);
+            let failed = assistant(1_767_312_001_100, &error);
+            kinds(&read(profile, &[&[HEADER, USER, &failed], more].concat())).split_off(2)
+        };
+        assert_eq!(ended(Profile::Pi, "key has a wrong form", &[]), ["model.failed", "Failed"]);
+        // Another attempt may follow.
+        assert!(ended(Profile::Pi, "connection error", &[]).is_empty());
+        // The program around says that the prompt failed, whatever the loop inside would do.
+        let prompt_error = r#"{"type":"custom","customType":"openclaw:prompt-error","id":"e","parentId":"a1767312001100","timestamp":"2026-01-02T00:00:03.000Z","data":{"error":"connection error"}}"#;
+        assert!(ended(Profile::OpenClaw, "connection error", &[]).is_empty());
+        assert_eq!(ended(Profile::OpenClaw, "connection error", &[prompt_error]), ["model.failed", "Failed"]);
+        let silent =
+            kinds(&read(Profile::OpenClaw, &[HEADER, USER, &prompt_error.replace("a1767312001100", "u")]));
+        assert_eq!(silent, ["Failed"]);
+        // Near miss: what was answered did not fail.
+        let good = assistant(1_767_312_001_100, r#""stopReason":"stop""#);
+        let said = kinds(&read(Profile::OpenClaw, &[HEADER, USER, &good, prompt_error]));
+        assert_eq!(said.last().map(String::as_str), Some("Succeeded"), "{said:?}");
+    }
+
+    #[test]
+    fn only_what_a_version_writes_proves_it() {
+        let versions = |lines: &[&str]| {
+            let said = read(Profile::Pi, &[&[HEADER, USER], lines].concat());
+            let told = |item: &Statement| match item {
+                Statement::Mark { mark: Mark::Facts(facts), .. } => facts.policy_version.clone(),
+                _ => None,
+            };
+            said.items.iter().filter_map(|(_, item)| told(item)).collect::<Vec<_>>()
+        };
+        let failed = assistant(1_767_312_001_100, r#""stopReason":"error","errorMessage":"503 busy""#);
+        let timed = assistant(1_767_312_001_100, r#""stopReason":"stop","durationMs":5"#);
+        let edit = r#"{"type":"context_edit","id":"c","timestamp":"2026-01-02T00:00:02.000Z"}"#;
+        assert!(versions(&[&failed]).is_empty());
+        assert_eq!(versions(&[&failed, edit]), ["0.76"]);
+        assert_eq!(versions(&[&timed]), ["0.76"]);
+    }
+
+    #[test]
+    fn a_socket_that_did_not_open_is_an_attempt_of_its_own() {
+        let note = r#""diagnostics":[{"type":"provider_transport_failure","timestamp":1767312001900,"error":{"message":"no answer to the upgrade"},"details":{"fallbackTransport":"sse","phase":"before_message_stream_start"}}]"#;
+        let attempts = |lines: &[&str]| {
+            let said = read(Profile::Pi, &[&[HEADER, USER], lines].concat());
+            let attempt = |item: &Statement| match item {
+                Statement::Event(event, _) => match &event.body {
+                    retryscope_events::Body::ModelAttempt(a) => Some((
+                        a.candidate.clone()?.transport.unwrap_or_default(),
+                        a.kind.map_or("", retryscope_events::AttemptKind::as_str),
+                        a.outcome.map_or("", AttemptOutcome::as_str),
+                    )),
+                    _ => None,
+                },
+                Statement::Mark { .. } => None,
+            };
+            said.items.iter().filter_map(|(_, item)| attempt(item)).collect::<Vec<_>>()
+        };
+        let good = assistant(1_767_312_001_100, &format!(r#""stopReason":"stop",{note}"#));
+        let told = |transport: &str, kind, outcome| (transport.to_owned(), kind, outcome);
+        let both = [told("websocket", "original", "failed"), told("sse", "fallback", "ok")];
+        assert_eq!(attempts(&[&good]), both);
+        // The next attempt of the session loop is a retry, whatever it begins with.
+        let failed = assistant(1_767_312_001_000, r#""stopReason":"error","errorMessage":"503 busy""#);
+        let [_, answered] = both;
+        let again = [told("", "", "failed"), told("websocket", "retry", "failed"), answered];
+        assert_eq!(attempts(&[&failed, &good]), again);
+        let plain = assistant(1_767_312_001_100, r#""stopReason":"stop""#);
+        assert_eq!(attempts(&[&plain]), [told("", "", "ok")]);
     }
 
     #[test]
