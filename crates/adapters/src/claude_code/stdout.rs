@@ -1,21 +1,24 @@
 //! Kept standard output: `--output-format stream-json` (one object a line) or `json` (one object).
 //!
-//! Shows retries after HTTP and connection errors as `api_retry`, and the end as `result`. Silent repeats and anything
-//! below a subagent's `subagent_retry` are not in it. Its `result` text is model output and never copied, unless it is an
+//! Shows retries after HTTP and connection errors as `api_retry` since 2.1.77, and the end as `result`. Silent repeats and
+//! anything below a subagent's `subagent_retry` are not in it. Its `result` text is model output and never copied, unless it is an
 //! error.
 
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 use retryscope_events::{
-    Body, Candidate, Event, Layer, ModelFailed, ModelRequest, ModelResponse, ModelRetry, Source,
+    Body, Candidate, Event, FallbackKind, Layer, ModelFailed, ModelFallback, ModelRequest, ModelResponse,
+    ModelRetry, Source,
 };
+use serde_json::Value;
+
 use retryscope_record::{
     Anchor, Facts, GapKind, Item, Mark, Place, RawFailure, RunKey, Shown, Sink, TurnOutcome,
 };
 
-use super::transcript::{status_in, usage_of};
-use super::{AGENT, model_of, subagent_key};
+use super::transcript::{is_interrupt, status_in, usage_of};
+use super::{AGENT, is_at_least, model_of, subagent_key};
 use crate::LineDecoder;
 use crate::json::Object;
 
@@ -40,7 +43,22 @@ struct Session {
     is_announced: bool,
     /// Requests before this turn.
     asked_before: u64,
+    /// What is shown of the requests, and of their attempts, by the version that writes now.
+    shown: Option<(Shown, Shown)>,
+    /// Somebody interrupted this turn.
+    is_interrupted: bool,
+    /// When a limit resets that was said to be used up in this turn.
+    reset_at: Option<DateTime<Utc>>,
 }
+
+/// The first version whose standard output has lines for retries.
+const FIRST_WITH_RETRIES: [u64; 3] = [2, 1, 77];
+
+const RETRIES: &str = "standard output shows retries after HTTP and connection errors, but no silent repeats";
+
+const ONLY_RESULT: &str = "this output format shows only the result";
+
+const NO_RETRIES: &str = "standard output of this version does not show retries";
 
 /// State of one conversation.
 #[derive(Default)]
@@ -78,16 +96,27 @@ impl LineDecoder for Stdout {
         }
         let mut say = Say { place, run: RunKey::new(AGENT, &*session), at: record.time("timestamp"), sink };
         if !self.sessions.contains_key(&session) {
-            self.sessions.insert(session.clone(), Session::default());
-            say.shows(
-                Shown::All,
-                "standard output shows retries after HTTP and connection errors, but no silent repeats",
-            );
+            self.sessions.entry(session.clone()).or_default().show_retries(false, &mut say);
         }
         self.session = Some(session);
         match (kind.as_deref(), subtype.as_deref()) {
             (Some("system"), Some("init")) => self.init(&record, &mut say),
-            (Some("system"), Some("api_retry")) => self.retry(&record, &record, None, &mut say),
+            (Some("system"), Some("api_retry")) => {
+                self.now().show_retries(true, &mut say);
+                self.retry(&record, &record, None, &mut say);
+            }
+            (Some("system"), Some("model_fallback")) => self.fallback(&record, &[], &mut say),
+            (Some("system"), Some("model_refusal_fallback")) => {
+                let session = self.now();
+                // After an answer it is not told whether that was the one that was refused.
+                if session.main.open || session.main.requests == session.asked_before {
+                    self.fallback(&record, &["refusal"], &mut say);
+                }
+            }
+            (Some("rate_limit_event"), _) => {
+                let info = record.object("rate_limit_info").unwrap_or_default();
+                self.now().reset_at = info.time("resetsAt").filter(|_| info.is("status", "rejected"));
+            }
             (Some("tool_progress"), _) => {
                 if let Some(retry) = record.object("subagent_retry") {
                     let agent = retry.string("agent_id");
@@ -96,6 +125,8 @@ impl LineDecoder for Stdout {
             }
             (Some("assistant"), _) => self.assistant(&record, &mut say),
             (Some("user"), _) => {
+                let content = record.object("message").and_then(|message| message.raw("content"));
+                self.now().is_interrupted |= content.is_some_and(is_interrupt);
                 if let Some(uuid) = record.str("uuid").filter(|_| record.raw("parent_tool_use_id").is_none())
                 {
                     say.mark(&Mark::Anchor(Anchor::of(&uuid)));
@@ -133,8 +164,8 @@ impl Say<'_> {
         self.sink.item(self.place, Item::Event(&event, raw));
     }
 
-    fn shows(&mut self, requests: Shown, because: &'static str) {
-        self.mark(&Mark::Shows { source: Source::Foreground, requests, attempts: Shown::Some, because });
+    fn shows(&mut self, requests: Shown, attempts: Shown, because: &'static str) {
+        self.mark(&Mark::Shows { source: Source::Foreground, requests, attempts, because });
         self.mark(&Mark::Shows {
             source: Source::Background,
             requests: Shown::None,
@@ -166,8 +197,11 @@ impl Stdout {
         }
         session.ensure_turn(say);
         session.is_announced = true;
+        let version = record.string("claude_code_version");
+        let shows = version.as_deref().is_some_and(|version| is_at_least(version, FIRST_WITH_RETRIES));
+        session.show_retries(shows, say);
         let facts = Facts {
-            agent_version: record.string("claude_code_version"),
+            agent_version: version,
             model: record.string("model").map(model_of),
             directory: record.string("cwd"),
             ..Facts::default()
@@ -198,7 +232,7 @@ impl Stdout {
             child.introduced = true;
             let facts = Facts { parent_run_id: Some(id), parent_call_id: call, ..Facts::default() };
             say.mark(&Mark::Facts(facts));
-            say.shows(Shown::None, "standard output shows only a subagent's retries");
+            say.shows(Shown::None, Shown::Some, "standard output shows only a subagent's retries");
         }
         child
     }
@@ -215,6 +249,19 @@ impl Stdout {
         say.event(retry);
     }
 
+    /// Another model is asked: because of errors that stand on the lines before, or of those named here.
+    fn fallback(&mut self, record: &Object<'_>, failures: &[&str], say: &mut Say<'_>) {
+        let asked = self.conversation(None, None, say);
+        let candidate = |name| Candidate { model: record.string(name).map(model_of), ..Candidate::default() };
+        let mut fallback = ModelFallback::new().request_id(asked.ensure(say)).kind(FallbackKind::Model);
+        fallback.from = Some(candidate("original_model"));
+        fallback.to = Some(candidate("fallback_model"));
+        fallback.reason = record.string("trigger");
+        let codes: Vec<_> = failures.iter().map(|code| Some(Value::from(*code))).collect();
+        fallback.failures = Some(codes).filter(|codes| !codes.is_empty());
+        say.event(fallback);
+    }
+
     fn assistant(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
         let agent = record.string("agent_id");
         if record.raw("parent_tool_use_id").is_some() && agent.is_none() {
@@ -223,6 +270,7 @@ impl Stdout {
         let is_main = agent.is_none();
         let call = record.string("parent_tool_use_id");
         let message = record.object("message").unwrap_or_default();
+        let reset_at = self.now().reset_at.filter(|_| is_main);
         let asked = self.conversation(agent, call, say);
         for id in [record.str("uuid"), message.str("id"), record.str("request_id")].into_iter().flatten() {
             say.mark(&Mark::Anchor(Anchor::of(&id)));
@@ -240,6 +288,8 @@ impl Stdout {
             failed.status =
                 record.status("api_error_status").or_else(|| record.status("apiErrorStatus")).or(from_text);
             failed.upstream_request_id = record.string("request_id").or_else(|| record.string("requestId"));
+            let is_limit = failed.status == Some(429) || failed.code.as_deref() == Some("rate_limit");
+            failed.reset_at = reset_at.filter(|_| is_limit);
             if is_main {
                 self.held = Some(Held { place: say.place, run: say.run.clone(), at: say.at, failed });
             } else {
@@ -263,23 +313,36 @@ impl Stdout {
     fn result(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
         let session = self.now();
         session.ensure_turn(say);
-        if session.main.requests == 0
+        if session.asked_nothing(record) {
+            if !session.is_announced {
+                session.show(Shown::All, Shown::None, ONLY_RESULT, say);
+            }
+        } else if session.main.requests == 0
             || !session.is_announced && session.main.requests == session.asked_before
         {
             // `--output-format json` has no other line; it does not show how many steps the answer took.
-            say.shows(Shown::Some, "this output format shows only the result");
+            session.show(Shown::Some, Shown::None, ONLY_RESULT, say);
             session.main.ensure(say);
         }
         let is_error = record.bool("is_error") == Some(true);
         let subtype = record.string("subtype");
         let reason = record.string("terminal_reason").or_else(|| subtype.clone());
         let failed = is_error || subtype.as_deref().is_some_and(|s| s.starts_with("error"));
+        let errors = errors_of(record);
+        // Versions that give no reason say it in the person's name, or as an error.
+        let was_aborted =
+            session.is_interrupted || errors.iter().any(|error| error.contains("Request was aborted"));
         let outcome = match reason.as_deref() {
             Some(reason) if reason.starts_with("aborted") => TurnOutcome::Cancelled,
+            _ if failed && was_aborted => TurnOutcome::Cancelled,
             _ if failed => TurnOutcome::Failed,
             _ => TurnOutcome::Succeeded,
         };
-        let message = if is_error { record.string("result") } else { None };
+        let text = if is_error { record.string("result") } else { None };
+        let message = text.or_else(|| Some(errors.join("; ")).filter(|text| failed && !text.is_empty()));
+        if outcome == TurnOutcome::Failed && self.held.is_none() {
+            self.last_failed(record, message.as_deref(), say);
+        }
         let named = reason.clone().filter(|reason| names_failure(reason));
         self.release(message.clone(), named, say.sink);
         if let Some(uuid) = record.str("uuid") {
@@ -291,9 +354,44 @@ impl Stdout {
         say.mark(&Mark::TurnEnded { turn: None, outcome, reason, message });
         self.now().end_turn();
     }
+
+    /// Says that the open request failed, where only the result says it.
+    fn last_failed(&mut self, record: &Object<'_>, message: Option<&str>, say: &mut Say<'_>) {
+        let session = self.now();
+        let status = record.status("api_error_status");
+        let Some(message) = message.filter(|text| status.is_some() || text.starts_with("API Error")) else {
+            return;
+        };
+        if !std::mem::take(&mut session.main.open) {
+            return;
+        }
+        let mut failed =
+            ModelFailed::new().request_id(format!("#{}", session.main.requests)).message(message);
+        failed.status = status.or_else(|| status_in(message));
+        failed.reset_at = session.reset_at.filter(|_| failed.status == Some(429));
+        say.event(failed);
+    }
 }
 
 impl Session {
+    fn show(&mut self, requests: Shown, attempts: Shown, because: &'static str, say: &mut Say<'_>) {
+        if self.shown.replace((requests, attempts)) != Some((requests, attempts)) {
+            say.shows(requests, attempts, because);
+        }
+    }
+
+    fn show_retries(&mut self, shows: bool, say: &mut Say<'_>) {
+        let (attempts, because) = if shows { (Shown::Some, RETRIES) } else { (Shown::None, NO_RETRIES) };
+        self.show(Shown::All, attempts, because, say);
+    }
+
+    /// Returns whether a process ended before it asked for anything.
+    fn asked_nothing(&self, result: &Object<'_>) -> bool {
+        self.main.requests == self.asked_before
+            && result.u64("num_turns") == Some(0)
+            && result.u64("duration_api_ms").unwrap_or(0) == 0
+    }
+
     fn ensure_turn(&mut self, say: &mut Say<'_>) {
         if !self.is_in_turn {
             self.is_in_turn = true;
@@ -306,6 +404,8 @@ impl Session {
         self.asked_before = self.main.requests;
         self.is_in_turn = false;
         self.is_announced = false;
+        self.is_interrupted = false;
+        self.reset_at = None;
     }
 }
 
@@ -321,6 +421,12 @@ impl Asked {
         }
         format!("#{}", self.requests)
     }
+}
+
+/// Returns the errors that a result names; what it says for whoever mends the program is not one.
+fn errors_of(result: &Object<'_>) -> Vec<String> {
+    let errors = result.strings("errors").unwrap_or_default();
+    errors.into_iter().filter(|text| !text.starts_with("[ede_diagnostic]")).map(Into::into).collect()
 }
 
 /// Whether the word for the end of a turn says what was wrong with its last request, and not only that something was.
@@ -376,6 +482,146 @@ mod tests {
         let later = RESULT.replace(r#""session_id":"s""#, r#""session_id":"t""#);
         assert_eq!(failures(&[ERROR, &later]), [(text("It failed"), None)]);
         assert!(failures(&[RESULT]).is_empty());
+    }
+
+    /// Returns what lines make: the kinds of events, and how turns end.
+    fn kinds(lines: &[&str]) -> Vec<String> {
+        let name = |item: &Statement| match item {
+            Statement::Event(event, _) => Some(event.body.kind().to_owned()),
+            Statement::Mark { mark: Mark::TurnEnded { outcome, .. }, .. } => Some(format!("{outcome:?}")),
+            Statement::Mark { .. } => None,
+        };
+        read(lines).items.iter().filter_map(|(_, item)| name(item)).collect()
+    }
+
+    fn read(lines: &[&str]) -> Collected {
+        let mut sink = Collected::default();
+        let mut stdout = Stdout::default();
+        for (n, line) in lines.iter().enumerate() {
+            stdout.line(Place::Line(n as u64 + 1), line.as_bytes(), &mut sink);
+        }
+        stdout.end(&mut sink);
+        sink
+    }
+
+    #[test]
+    fn retries_are_shown_by_versions_that_have_lines_for_them() {
+        let shown = |lines: &[&str]| {
+            let said = read(lines);
+            let attempts = |item: &Statement| match item {
+                Statement::Mark {
+                    mark: Mark::Shows { source: Source::Foreground, requests, attempts, .. },
+                    ..
+                } => Some((*requests, *attempts)),
+                _ => None,
+            };
+            said.items.iter().filter_map(|(_, item)| attempts(item)).last()
+        };
+        let of = |version: &str| BEGIN.replace('}', &format!(r#","claude_code_version":"{version}"}}"#));
+        assert_eq!(shown(&[&of("2.1.76")]), Some((Shown::All, Shown::None)));
+        assert_eq!(shown(&[&of("2.1.77")]), Some((Shown::All, Shown::Some)));
+        assert_eq!(shown(&[BEGIN]), Some((Shown::All, Shown::None)));
+        assert_eq!(shown(&[BEGIN, RETRY]), Some((Shown::All, Shown::Some)));
+        assert_eq!(shown(&[RESULT]), Some((Shown::Some, Shown::None)));
+        assert_eq!(shown(&[RESULT, &of("2.2.0")]), Some((Shown::All, Shown::Some)));
+    }
+
+    #[test]
+    fn a_result_that_names_its_error_is_the_end_of_its_request() {
+        let result = |members: &str| {
+            format!(r#"{{"type":"result","session_id":"s","is_error":true,"subtype":"success",{members}}}"#)
+        };
+        let failed = ["model.request", "model.failed", "Failed"];
+        assert_eq!(kinds(&[&result(r#""result":"API Error: 500 {}""#)]), failed);
+        assert_eq!(kinds(&[&result(r#""result":"Overloaded","api_error_status":529"#)]), failed);
+        // Near misses: it may be about anything, or an answer came.
+        assert_eq!(kinds(&[&result(r#""result":"It did not work""#)]), ["model.request", "Failed"]);
+        let answer = r#"{"type":"assistant","session_id":"s","message":{"id":"m","model":"x","content":[]}}"#;
+        let answered = ["model.request", "model.response", "Failed"];
+        assert_eq!(kinds(&[BEGIN, answer, &result(r#""result":"API Error: 500 {}""#)]), answered);
+    }
+
+    #[test]
+    fn a_process_that_asked_for_nothing_made_no_request() {
+        let result = |members: &str| {
+            format!(
+                r#"{{"type":"result","session_id":"s","is_error":true,"subtype":"error_during_execution",{members},"errors":["No such thing"]}}"#
+            )
+        };
+        assert_eq!(kinds(&[&result(r#""num_turns":0"#)]), ["Failed"]);
+        let said = read(&[&result(r#""num_turns":0"#)]);
+        let text = said.items.iter().find_map(|(_, item)| match item {
+            Statement::Mark { mark: Mark::TurnEnded { message, .. }, .. } => message.clone(),
+            _ => None,
+        });
+        assert_eq!(text.as_deref(), Some("No such thing"));
+        assert_eq!(kinds(&[&result(r#""num_turns":1"#)]), ["model.request", "Failed"]);
+        assert_eq!(kinds(&[&result(r#""num_turns":0,"duration_api_ms":70"#)]), ["model.request", "Failed"]);
+    }
+
+    #[test]
+    fn what_a_person_interrupted_was_cancelled() {
+        let answer = r#"{"type":"assistant","session_id":"s","message":{"id":"m","model":"x","content":[]}}"#;
+        let by_user = r#"{"type":"user","session_id":"s","message":{"role":"user","content":[{"type":"text","text":"[Request interrupted by user]"}]}}"#;
+        let result = |errors: &str| {
+            format!(
+                r#"{{"type":"result","session_id":"s","subtype":"error_during_execution","is_error":true,"num_turns":1,"errors":[{errors}]}}"#
+            )
+        };
+        let ended = |lines: &[&str]| kinds(lines).pop();
+        assert_eq!(ended(&[BEGIN, answer, by_user, &result("")]).as_deref(), Some("Cancelled"));
+        assert_eq!(
+            ended(&[BEGIN, answer, &result(r#""Error: Request was aborted.""#)]).as_deref(),
+            Some("Cancelled")
+        );
+        // Near misses: another error, the words in another turn, and a turn that ended well all the same.
+        assert_eq!(ended(&[BEGIN, answer, &result(r#""Error: no disk""#)]).as_deref(), Some("Failed"));
+        let good = r#"{"type":"result","session_id":"s","subtype":"success","is_error":false,"num_turns":1}"#;
+        assert_eq!(ended(&[BEGIN, answer, by_user, good]).as_deref(), Some("Succeeded"));
+        assert_eq!(
+            ended(&[BEGIN, answer, by_user, good, BEGIN, &answer.replace("\"m\"", "\"n\""), &result("")])
+                .as_deref(),
+            Some("Failed")
+        );
+    }
+
+    #[test]
+    fn another_model_is_a_fallback_of_the_same_request() {
+        let fallback = |kind: &str| {
+            format!(
+                r#"{{"type":"system","subtype":"{kind}","trigger":"t","original_model":"a","fallback_model":"b","session_id":"s"}}"#
+            )
+        };
+        let answer = r#"{"type":"assistant","session_id":"s","message":{"id":"m","model":"b","content":[]}}"#;
+        let told = ["model.request", "model.retry", "model.fallback", "model.response"];
+        assert_eq!(kinds(&[BEGIN, RETRY, &fallback("model_fallback"), answer]), told);
+        let refused = ["model.request", "model.fallback", "model.response"];
+        assert_eq!(kinds(&[BEGIN, &fallback("model_refusal_fallback"), answer]), refused);
+        // Which answer was refused is not told.
+        let answered = ["model.request", "model.response"];
+        assert_eq!(kinds(&[BEGIN, answer, &fallback("model_refusal_fallback")]), answered);
+    }
+
+    #[test]
+    fn a_limit_that_is_used_up_tells_when_it_resets() {
+        let limit = |status: &str| {
+            format!(
+                r#"{{"type":"rate_limit_event","session_id":"s","rate_limit_info":{{"status":"{status}","resetsAt":1790000000}}}}"#
+            )
+        };
+        let refused = ERROR.replace("invalid_request", "rate_limit");
+        let reset = |lines: &[&str]| {
+            read(lines).items.iter().find_map(|(_, item)| match item {
+                Statement::Event(event, _) => match &event.body {
+                    Body::ModelFailed(failed) => failed.reset_at.map(|at| at.timestamp()),
+                    _ => None,
+                },
+                Statement::Mark { .. } => None,
+            })
+        };
+        assert_eq!(reset(&[BEGIN, &limit("rejected"), &refused]), Some(1_790_000_000));
+        assert_eq!(reset(&[BEGIN, &limit("allowed_warning"), &refused]), None);
+        assert_eq!(reset(&[BEGIN, &limit("rejected"), ERROR]), None);
     }
 
     const BEGIN: &str = r#"{"type":"system","subtype":"init","session_id":"s"}"#;

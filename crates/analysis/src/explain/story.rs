@@ -242,7 +242,11 @@ impl Story<'_> {
                     format!("It is a rate limit; the provider asked to wait {asked}.")
                 }
                 Some(asked) => format!("It is a rate limit; the provider asked to wait {asked} each time."),
-                None if repeats == 0 && self.run.key.agent.as_ref() == "claude-code" => {
+                // That none is shown means something only where one would be.
+                None if repeats == 0
+                    && request.upstream.is_visible()
+                    && self.run.key.agent.as_ref() == "claude-code" =>
+                {
                     "It is a rate limit; without a retry it means a wait over 60 s was asked for, or a subscription limit: this log does not show which.".to_owned()
                 }
                 None => return None,
