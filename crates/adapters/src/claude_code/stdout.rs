@@ -67,6 +67,8 @@ struct Asked {
     open: bool,
     last_message: Option<String>,
     introduced: bool,
+    /// The last request failed, as a line of its own says.
+    failed: bool,
 }
 
 /// The final error of the main conversation, until its next line: a `result` may say more of it, and an error that is said twice is two.
@@ -282,6 +284,7 @@ impl Stdout {
             let Some(text) = text else { return };
             let request_id = asked.ensure(say);
             asked.open = false;
+            asked.failed = true;
             let from_text = status_in(&text);
             let mut failed = ModelFailed::new().request_id(request_id).message(text);
             failed.code = record.string("error");
@@ -362,11 +365,12 @@ impl Stdout {
         let Some(message) = message.filter(|text| status.is_some() || text.starts_with("API Error")) else {
             return;
         };
-        if !std::mem::take(&mut session.main.open) {
+        if session.main.failed {
             return;
         }
-        let mut failed =
-            ModelFailed::new().request_id(format!("#{}", session.main.requests)).message(message);
+        // What was answered did not fail: another request did.
+        let mut failed = ModelFailed::new().request_id(session.main.ensure(say)).message(message);
+        session.main.open = false;
         failed.status = status.or_else(|| status_in(message));
         failed.reset_at = session.reset_at.filter(|_| failed.status == Some(429));
         say.event(failed);
@@ -414,6 +418,7 @@ impl Asked {
     fn ensure(&mut self, say: &mut Say<'_>) -> String {
         if !self.open {
             self.open = true;
+            self.failed = false;
             self.requests += 1;
             let request =
                 ModelRequest::new().request_id(format!("#{}", self.requests)).source(Source::Foreground);
@@ -534,11 +539,14 @@ mod tests {
         let failed = ["model.request", "model.failed", "Failed"];
         assert_eq!(kinds(&[&result(r#""result":"API Error: 500 {}""#)]), failed);
         assert_eq!(kinds(&[&result(r#""result":"Overloaded","api_error_status":529"#)]), failed);
-        // Near misses: it may be about anything, or an answer came.
+        // Near miss: it may be about anything.
         assert_eq!(kinds(&[&result(r#""result":"It did not work""#)]), ["model.request", "Failed"]);
         let answer = r#"{"type":"assistant","session_id":"s","message":{"id":"m","model":"x","content":[]}}"#;
-        let answered = ["model.request", "model.response", "Failed"];
-        assert_eq!(kinds(&[BEGIN, answer, &result(r#""result":"API Error: 500 {}""#)]), answered);
+        let next = ["model.request", "model.response", "model.request", "model.failed", "Failed"];
+        assert_eq!(kinds(&[BEGIN, answer, &result(r#""result":"API Error: 500 {}""#)]), next);
+        // Near miss: a line before had said it already, and something stands between.
+        let between = r#"{"type":"user","session_id":"s","message":{"role":"user","content":"x"}}"#;
+        assert_eq!(kinds(&[BEGIN, ERROR, between, &result(r#""result":"API Error: 500 {}""#)]), failed);
     }
 
     #[test]

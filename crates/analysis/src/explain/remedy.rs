@@ -207,7 +207,10 @@ fn situations(turn: &Turn) -> Vec<&'static str> {
     if attempts().any(|a| a.kind == AttemptKind::Fallback && a.candidate.transport.is_some()) {
         out.push("transport_fallback");
     }
-    if reason(&[Reason::Timeout]) {
+    // A time limit of requests is none for opening a socket.
+    let is_request = |a: &&Attempt| a.candidate.transport.as_deref() != Some("websocket");
+    let late = |a: &Attempt| a.failure.as_ref().is_some_and(|f| f.reason == Reason::Timeout);
+    if attempts().filter(is_request).any(late) {
         out.push("timeout");
     }
     if reason(&[Reason::IdleTimeout]) {
