@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot read its input fails, and says where")]
 
-#[path = "planted.rs"]
 mod planted;
 
 mod e2e {

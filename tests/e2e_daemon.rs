@@ -8,7 +8,6 @@
     reason = "the numbers of a test are small, whole and not negative"
 )]
 
-#[path = "planted.rs"]
 mod planted;
 
 mod e2e_daemon {

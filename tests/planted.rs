@@ -28,7 +28,7 @@ fn sentence(secret: &str) -> String {
 /// Logs, each with a name: one of the event schema with a credential in each text of each record, and native ones.
 pub(crate) fn logs(secret: &str) -> Vec<(&'static str, String)> {
     let text = sentence(secret);
-    let line = |records: &[Value]| records.iter().map(|record| format!("{record}\n")).collect::<String>();
+    let line = |records: &[Value]| records.iter().map(Value::to_string).collect::<Vec<_>>().join("\n") + "\n";
     let claude = [
         json!({"type": "system", "subtype": "init", "session_id": "planted-claude", "claude_code_version": "2.1.200", "model": "m"}),
         json!({"type": "result", "subtype": "error_during_execution", "is_error": true, "session_id": "planted-claude", "num_turns": 1,

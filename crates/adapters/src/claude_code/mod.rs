@@ -135,7 +135,9 @@ impl DocumentDecoder for WholeOutput {
         let mut lines = stdout::Stdout::default();
         match (elements(bytes), Object::parse(bytes)) {
             (Some(elements), _) => {
-                elements.iter().for_each(|element| lines.line(Place::Whole, element.as_bytes(), sink));
+                for element in elements {
+                    lines.line(Place::Whole, element.as_bytes(), sink);
+                }
             }
             (None, Some(_)) => lines.line(Place::Whole, bytes.trim_ascii(), sink),
             (None, None) => sink.gap(Place::Whole, GapKind::InvalidJson),

@@ -382,11 +382,10 @@ impl Story<'_> {
                     .failure
                     .as_ref()
                     .filter(|f| matches!(f.class, Class::Auth | Class::Exhausted | Class::InvalidRequest))
+                    && let Some(meaning) = self.what_it_means(failure, request)
                 {
-                    if let Some(meaning) = self.what_it_means(failure, request) {
-                        text.push(' ');
-                        text.push_str(&meaning);
-                    }
+                    text.push(' ');
+                    text.push_str(&meaning);
                 }
             }
             None if self.turn.requests.is_empty() => text.push_str(". No model request is recorded."),
