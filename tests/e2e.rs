@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot read its input fails, and says where")]
 
+mod planted;
+
 mod e2e {
     mod architecture;
     mod audit;

@@ -8,6 +8,8 @@
     reason = "the numbers of a test are small, whole and not negative"
 )]
 
+mod planted;
+
 mod e2e_daemon {
     mod databases;
     mod faults;

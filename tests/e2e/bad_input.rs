@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::support::{Ran, ran};
+use crate::planted;
 
 const HEAD: &str =
     r#"{"v":1,"type":"run.started","ts":"2026-11-01T10:00:00.000Z","run_id":"r1","agent":"demo"}"#;
@@ -141,6 +142,43 @@ fn escapes_in_ids_reach_no_terminal() {
             assert!(!text.contains(['\u{1b}', '\u{7}']), "{args:?}: {text:?}");
         }
         assert!(!answer.stdout.is_empty() || !answer.stderr.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn planted_credentials_come_out_in_no_form() {
+    for secret in planted::SECRETS {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().to_str().unwrap();
+        let logs = planted::logs(secret);
+        for (name, text) in &logs {
+            assert!(text.contains(secret));
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        let listed = ran(&["runs", "--root", root, "--format", "json"]).json();
+        assert_eq!(listed["runs"].as_array().unwrap().len(), logs.len(), "each log has its run: {listed}");
+        for args in [
+            &["replay", root, "--format", "text"][..],
+            &["replay", root, "--format", "json"],
+            &["replay", root, "--format", "brief"],
+            &["replay", root, "--evidence"],
+            &["runs", "--root", root],
+            &["runs", "--root", root, "--format", "json"],
+            &["report", "--root", root],
+            &["report", "--root", root, "--format", "json"],
+            &["report", "--root", root, "--format", "prom"],
+            &["audit", "--root", root],
+            &["audit", "--root", root, "--format", "json"],
+            &["audit", "--root", root, "--format", "sarif"],
+            &["export", "--root", root, "--format", "csv"],
+            &["export", "--root", root, "--format", "openmetrics"],
+        ] {
+            let answer = ran(args);
+            assert!(!answer.stdout.is_empty(), "{args:?}: {}", answer.stderr);
+            for text in [answer.stdout, answer.stderr] {
+                assert!(!text.contains(secret) && !text.contains(planted::TAIL), "{args:?}: {text}");
+            }
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use super::support::{Daemon, Place, answered, many};
+use crate::planted;
 
 fn lives(daemon: &Daemon) {
     assert_eq!(daemon.get("/-/healthy").status, 200, "{}", daemon.logs());
@@ -158,6 +159,44 @@ fn secrets_and_prompts_come_out_nowhere() {
     daemon.stop();
     let saved = std::fs::read_to_string(log).unwrap();
     assert!(!saved.contains(secret) && !saved.contains("PLANTED"));
+}
+
+#[test]
+fn planted_credentials_are_neither_served_nor_saved() {
+    let place = Place::new();
+    let logs: Vec<_> =
+        planted::SECRETS.iter().flat_map(|secret| planted::logs(secret).into_iter().take(1)).collect();
+    for (number, (_, text)) in logs.iter().enumerate() {
+        place.append("events.jsonl", &text.replace("\"planted\"", &format!("\"planted-{number}\"")));
+    }
+    for (name, text) in planted::logs(planted::SECRETS[0]).iter().skip(1) {
+        place.append(name, text);
+    }
+    let daemon = place.start();
+    super::support::until("read", || {
+        let listed = daemon.get("/api/v1/runs").body;
+        let seen = ["planted-9\"", "planted-pi", "planted-claude", "planted-codex", "0199aaaa"];
+        if seen.iter().all(|run| listed.contains(run)) { Ok(()) } else { Err(listed) }
+    });
+    let clean = |text: &str, whence: &str| {
+        let found = planted::SECRETS.iter().find(|secret| text.contains(**secret));
+        assert!(found.is_none() && !text.contains(planted::TAIL), "{whence}: {found:?} {text}");
+    };
+    let of_own = (0..planted::SECRETS.len()).map(|number| format!("planted-{number}"));
+    let of_others = ["planted-pi", "planted-claude", "planted-codex"].map(str::to_owned);
+    for run in of_own.chain(of_others) {
+        let path = format!("/api/v1/runs/{run}");
+        let answer = daemon.get(&path);
+        assert_eq!(answer.status, 200, "{path}");
+        clean(&answer.body, &path);
+    }
+    for path in ["/metrics", "/api/v1/runs", "/api/v1/budget"] {
+        clean(&daemon.get(path).body, path);
+    }
+    clean(&daemon.logs(), "its log");
+    let saved = place.state().join("checkpoint.json");
+    daemon.stop();
+    clean(&std::fs::read_to_string(saved).unwrap(), "the checkpoint");
 }
 
 /// What a log names itself by is a label; a terminal that shows the metrics must not obey it.

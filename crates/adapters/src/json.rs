@@ -148,6 +148,13 @@ impl<'a> Object<'a> {
         Some(objects)
     }
 
+    /// Returns the elements of an array member that are texts; `None` if it is no array.
+    pub(crate) fn strings(&self, key: &str) -> Option<Vec<Cow<'a, str>>> {
+        let mut texts = Vec::new();
+        whole(self.raw(key)?, |at| at.elements(|element| texts.extend(text(element))))?;
+        Some(texts)
+    }
+
     /// Returns the number of elements of an array member.
     pub(crate) fn length(&self, key: &str) -> Option<u64> {
         let mut length = 0;
@@ -183,6 +190,13 @@ pub(crate) fn text(raw: &str) -> Option<Cow<'_, str>> {
     } else {
         serde_json::from_str(raw).ok().map(Cow::Owned)
     }
+}
+
+/// Returns the unparsed elements of an array; `None` for other values.
+pub(crate) fn elements(array: &[u8]) -> Option<Vec<&str>> {
+    let mut elements = Vec::new();
+    whole(std::str::from_utf8(array).ok()?, |at| at.elements(|element| elements.push(element)))?;
+    Some(elements)
 }
 
 /// Returns whether the bytes are one complete JSON value; tells a torn line from a broken one.

@@ -65,6 +65,20 @@ impl Classified {
     pub fn says_nothing(&self) -> bool {
         self.class == Class::Unknown
     }
+
+    /// Returns whether the log holds no word of it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.reason == Reason::NoDetail
+            && self.class == Class::Unknown
+            && self.status.is_none()
+            && self.message.is_none()
+            && self.code.is_none()
+    }
+
+    /// Returns whether the answer was cut at the limit that the agent itself had set for it.
+    pub(crate) fn is_output_limit(&self) -> bool {
+        self.rule.ends_with("/output-limit")
+    }
 }
 
 /// What a source says of a failure.

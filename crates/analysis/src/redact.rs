@@ -1,7 +1,10 @@
 //! Takes credentials out of texts from logs, and bounds their length.
 //!
-//! Not for: control characters (the faces make those visible). Works on the shapes of keys and of the words before them;
+//! Each text that a view keeps comes through here once, when it is taken in: what is shown and what is saved is then free
+//! of them. Ids and hashes do not: they are compared, and are nobody's words. Not for: control characters (the faces make those visible). Works on the shapes of keys and of the words before them;
 //! what is cut is replaced by `[redacted]`, so that a reader sees that something stood there.
+
+use serde_json::Value;
 
 /// Longest text that is kept, in bytes.
 const LIMIT: usize = 2048;
@@ -53,16 +56,38 @@ const LABELS: &[&str] = &[
 /// Words before a long credential where an equals sign stands between, in a query or a setting; else they are said of much.
 const SHORT_LABELS: &[&str] = &["key", "auth", "sig", "signature", "credential"];
 
+/// Bytes of the shortest credential that is told by the word before it.
+const SHORTEST_SECRET: usize = 8;
+
 /// Bytes of what follows one of [`SHORT_LABELS`] that is no name of a thing.
 const SURELY_NO_NAME: usize = 16;
 
 /// Returns the text without credentials, at most [`LIMIT`] bytes.
 pub(crate) fn redact(text: &str) -> String {
+    // Too short to hold anything; an address may give a short password.
+    if text.len() < SHORTEST_SECRET && !text.contains('@') {
+        return text.to_owned();
+    }
     let mut end = text.len().min(LIMIT);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
     without_credentials(text.get(..end).unwrap_or_default())
+}
+
+/// Returns the text that a log gives, without credentials and bounded; see [`redact`].
+pub(crate) fn kept(text: Option<&str>) -> Option<String> {
+    text.map(redact)
+}
+
+/// Does the same to each text inside a value.
+pub(crate) fn redact_within(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = redact(text),
+        Value::Array(items) => items.iter_mut().for_each(redact_within),
+        Value::Object(fields) => fields.values_mut().for_each(redact_within),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }
 
 /// Returns the text without credentials.
@@ -131,7 +156,7 @@ fn is_key(word: &str) -> bool {
 
 /// After a label such as `Bearer` anything long enough without being a plain word is taken as the secret.
 fn looks_secret(word: &str) -> bool {
-    word.len() >= 8 && (word.bytes().any(|b| b.is_ascii_digit()) || word.len() >= 24)
+    word.len() >= SHORTEST_SECRET && (word.bytes().any(|b| b.is_ascii_digit()) || word.len() >= 24)
 }
 
 #[cfg(test)]
@@ -177,6 +202,14 @@ mod tests {
         ] {
             assert_eq!(redact(text), text);
         }
+    }
+
+    #[test]
+    fn values_are_cleaned_to_the_last_text() {
+        let mut value =
+            serde_json::json!({"ok": false, "reason": ["key AIzaSyA1234567890abcdefghijklmnop", 7]});
+        redact_within(&mut value);
+        assert_eq!(value, serde_json::json!({"ok": false, "reason": ["key [redacted]", 7]}));
     }
 
     #[test]

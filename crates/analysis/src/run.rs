@@ -399,6 +399,8 @@ pub struct Cause {
     pub failure: Failure,
     /// Who gave it.
     pub candidate: Arc<Candidate>,
+    /// Place among the requests of its turn of the one that it ended; `None` where it ended none of them.
+    pub request: Option<usize>,
     /// Where it stands.
     pub evidence: Vec<Origin>,
 }

@@ -7,6 +7,7 @@ use retryscope_events::{BudgetDenied, PermissionDenied, ToolAttempt, ToolStatus}
 use retryscope_record::Origin;
 use serde::{Deserialize, Serialize};
 
+use crate::redact::{redact, redact_within};
 use crate::waits::is_long_enough;
 use crate::words;
 
@@ -47,6 +48,29 @@ pub enum What {
 }
 
 impl What {
+    /// Keeps what a record says of an execution.
+    pub(crate) fn attempt(said: &ToolAttempt) -> Self {
+        let mut said = Box::new(said.clone());
+        let texts = [&mut said.tool, &mut said.effect, &mut said.error_code, &mut said.idempotency];
+        texts.into_iter().chain([&mut said.replay_policy]).flatten().for_each(|text| *text = redact(text));
+        said.replay_check.iter_mut().for_each(redact_within);
+        What::Attempt(said)
+    }
+
+    /// Keeps what a record says of a denial.
+    pub(crate) fn denied(said: &PermissionDenied) -> Self {
+        let mut said = said.clone();
+        said.tool.iter_mut().for_each(|text| *text = redact(text));
+        What::Denied(said)
+    }
+
+    /// Keeps what a record says of a spent budget.
+    pub(crate) fn budget_spent(said: &BudgetDenied) -> Self {
+        let mut said = said.clone();
+        [&mut said.kind, &mut said.scope].into_iter().flatten().for_each(|text| *text = redact(text));
+        What::BudgetSpent(said)
+    }
+
     /// Returns whether something was sent or executed.
     pub fn is_activity(&self) -> bool {
         matches!(self, What::Attempt(_) | What::Asked { .. } | What::Activity)

@@ -46,7 +46,7 @@ impl Bound {
         let basis = if self.basis == other.basis {
             self.basis.clone()
         } else {
-            format!("{}, or {}", self.basis, other.basis)
+            format!("either {}, or {}", self.basis.trim_start_matches("either "), other.basis)
         };
         Self {
             min: self.min.min(other.min),

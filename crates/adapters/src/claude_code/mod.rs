@@ -14,8 +14,8 @@ use std::path::Path;
 
 use retryscope_record::{Facts, GapKind, Item, Mark, Place, RunKey, Sink, View};
 
-use crate::json::{Object, holds};
-use crate::{Adapter, DefaultPlace, DocumentDecoder, Reading, Recognized};
+use crate::json::{Object, elements, holds};
+use crate::{Adapter, DefaultPlace, DocumentDecoder, LineDecoder, Reading, Recognized};
 
 pub(crate) use otlp::Export;
 
@@ -44,6 +44,10 @@ fn recognize(path: &Path, head: &[u8]) -> Option<Recognized> {
     };
     if holds(head, "\"session_id\"") && records().any(is_stdout) {
         return lines(View::STDOUT, Box::<stdout::Stdout>::default());
+    }
+    if holds(head, "\"session_id\"") && is_whole_output(head) {
+        let reading = Reading::Document(Box::new(WholeOutput));
+        return Some(Recognized { agent: Some(AGENT), view: View::STDOUT, reading });
     }
     let line_types =
         ["user", "assistant", "system", "queue-operation", "api-request", "file-history-snapshot", "summary"];
@@ -104,6 +108,51 @@ impl DocumentDecoder for SubagentMeta {
     }
 }
 
+/// Standard output that is one value over several lines, or a list of what else stands on lines.
+struct WholeOutput;
+
+/// Returns whether a file begins like the result of a process, or like the list of all that it said.
+fn is_whole_output(head: &[u8]) -> bool {
+    let begins = head.iter().copied().find(|byte| !byte.is_ascii_whitespace());
+    match begins {
+        Some(b'{') => has_member(head, "type", "result") && holds(head, "\"is_error\""),
+        Some(b'[') => has_member(head, "type", "system") && has_member(head, "subtype", "init"),
+        _ => false,
+    }
+}
+
+/// Returns whether some object in the bytes has this member, however it is set.
+fn has_member(bytes: &[u8], name: &str, value: &str) -> bool {
+    let (name, value) = (format!("\"{name}\""), format!("\"{value}\""));
+    memchr::memmem::find_iter(bytes, &name).any(|at| {
+        let rest = bytes[at + name.len()..].trim_ascii_start();
+        rest.strip_prefix(b":").is_some_and(|rest| rest.trim_ascii_start().starts_with(value.as_bytes()))
+    })
+}
+
+impl DocumentDecoder for WholeOutput {
+    fn document(&mut self, bytes: &[u8], sink: &mut dyn Sink) {
+        let mut lines = stdout::Stdout::default();
+        match (elements(bytes), Object::parse(bytes)) {
+            (Some(elements), _) => {
+                for element in elements {
+                    lines.line(Place::Whole, element.as_bytes(), sink);
+                }
+            }
+            (None, Some(_)) => lines.line(Place::Whole, bytes.trim_ascii(), sink),
+            (None, None) => sink.gap(Place::Whole, GapKind::InvalidJson),
+        }
+        lines.end(sink);
+    }
+}
+
+/// Returns whether a version is this one or a later one.
+fn is_at_least(version: &str, least: [u64; 3]) -> bool {
+    let mut parts = version.split(['.', '-', ' ']).map_while(|part| part.parse().ok());
+    let version: [u64; 3] = std::array::from_fn(|_| parts.next().unwrap_or(0));
+    version >= least
+}
+
 /// Returns the model that a name stands for: the program's own `opus[1m]` asks `opus`, with a longer context.
 pub(crate) fn model_of(name: String) -> String {
     match name.strip_suffix(']').and_then(|name| name.rsplit_once('[')) {
@@ -121,6 +170,38 @@ pub(crate) fn provider_of_model(model: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn output_over_several_lines_and_in_a_list_is_read_like_lines() {
+        let result = r#"{ "type" : "result",
+            "is_error": true, "session_id": "s", "num_turns": 3,
+            "result": "API Error: 500 {}" }"#;
+        let list = r#"[{"type":"system","subtype":"init","session_id":"s"}, {"type":"result","is_error":false,"session_id":"s"}]"#;
+        let view = |text: &str| recognize(Path::new("out.json"), text.as_bytes()).map(|found| found.view);
+        for text in [result, list] {
+            assert_eq!(view(text), Some(View::STDOUT), "{text}");
+            let mut sink = retryscope_record::Collected::default();
+            WholeOutput.document(text.as_bytes(), &mut sink);
+            assert!(sink.gaps.is_empty());
+            let is_end = |item: &retryscope_record::Statement| {
+                matches!(item, retryscope_record::Statement::Mark { mark: Mark::TurnEnded { .. }, .. })
+            };
+            assert_eq!(sink.items.iter().filter(|(_, item)| is_end(item)).count(), 1, "{text}");
+        }
+        // Near misses: another kind of object, and one that says the word elsewhere.
+        for text in
+            ["{\n\"type\": \"config\", \"session_id\": 1, \"is_error\": 2}", "[{\"session_id\": \"s\"}]"]
+        {
+            assert_eq!(view(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        let reaches = |version: &str| is_at_least(version, [2, 1, 77]);
+        assert!(reaches("2.1.77") && reaches("2.1.100") && reaches("2.2") && reaches("3.0.0-beta"));
+        assert!(!reaches("2.1.9") && !reaches("1.9.100") && !reaches("") && !reaches("unknown"));
+    }
 
     #[test]
     fn a_setting_at_the_end_of_a_name_is_no_part_of_the_model() {

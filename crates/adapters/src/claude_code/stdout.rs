@@ -1,21 +1,24 @@
 //! Kept standard output: `--output-format stream-json` (one object a line) or `json` (one object).
 //!
-//! Shows retries after HTTP and connection errors as `api_retry`, and the end as `result`. Silent repeats and anything
-//! below a subagent's `subagent_retry` are not in it. Its `result` text is model output and never copied, unless it is an
+//! Shows retries after HTTP and connection errors as `api_retry` since 2.1.77, and the end as `result`. Silent repeats and
+//! anything below a subagent's `subagent_retry` are not in it. Its `result` text is model output and never copied, unless it is an
 //! error.
+
+mod result;
 
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 use retryscope_events::{
-    Body, Candidate, Event, Layer, ModelFailed, ModelRequest, ModelResponse, ModelRetry, Source,
+    Body, Candidate, Event, FallbackKind, Layer, ModelFailed, ModelFallback, ModelRequest, ModelResponse,
+    ModelRetry, Source,
 };
-use retryscope_record::{
-    Anchor, Facts, GapKind, Item, Mark, Place, RawFailure, RunKey, Shown, Sink, TurnOutcome,
-};
+use serde_json::Value;
 
-use super::transcript::{status_in, usage_of};
-use super::{AGENT, model_of, subagent_key};
+use retryscope_record::{Anchor, Facts, GapKind, Item, Mark, Place, RawFailure, RunKey, Shown, Sink};
+
+use super::transcript::{is_interrupt, status_in, usage_of};
+use super::{AGENT, is_at_least, model_of, subagent_key};
 use crate::LineDecoder;
 use crate::json::Object;
 
@@ -40,7 +43,22 @@ struct Session {
     is_announced: bool,
     /// Requests before this turn.
     asked_before: u64,
+    /// What is shown of the requests, and of their attempts, by the version that writes now.
+    shown: Option<(Shown, Shown)>,
+    /// Somebody interrupted this turn.
+    is_interrupted: bool,
+    /// When a limit resets that was said to be used up in this turn.
+    reset_at: Option<DateTime<Utc>>,
 }
+
+/// The first version whose standard output has lines for retries.
+const FIRST_WITH_RETRIES: [u64; 3] = [2, 1, 77];
+
+const RETRIES: &str = "standard output shows retries after HTTP and connection errors, but no silent repeats";
+
+const ONLY_RESULT: &str = "this output format shows only the result";
+
+const NO_RETRIES: &str = "standard output of this version does not show retries";
 
 /// State of one conversation.
 #[derive(Default)]
@@ -49,6 +67,8 @@ struct Asked {
     open: bool,
     last_message: Option<String>,
     introduced: bool,
+    /// The last request failed, as a line of its own says.
+    failed: bool,
 }
 
 /// The final error of the main conversation, until its next line: a `result` may say more of it, and an error that is said twice is two.
@@ -78,16 +98,27 @@ impl LineDecoder for Stdout {
         }
         let mut say = Say { place, run: RunKey::new(AGENT, &*session), at: record.time("timestamp"), sink };
         if !self.sessions.contains_key(&session) {
-            self.sessions.insert(session.clone(), Session::default());
-            say.shows(
-                Shown::All,
-                "standard output shows retries after HTTP and connection errors, but no silent repeats",
-            );
+            self.sessions.entry(session.clone()).or_default().show_retries(false, &mut say);
         }
         self.session = Some(session);
         match (kind.as_deref(), subtype.as_deref()) {
             (Some("system"), Some("init")) => self.init(&record, &mut say),
-            (Some("system"), Some("api_retry")) => self.retry(&record, &record, None, &mut say),
+            (Some("system"), Some("api_retry")) => {
+                self.now().show_retries(true, &mut say);
+                self.retry(&record, &record, None, &mut say);
+            }
+            (Some("system"), Some("model_fallback")) => self.fallback(&record, &[], &mut say),
+            (Some("system"), Some("model_refusal_fallback")) => {
+                let session = self.now();
+                // After an answer it is not told whether that was the one that was refused.
+                if session.main.open || session.main.requests == session.asked_before {
+                    self.fallback(&record, &["refusal"], &mut say);
+                }
+            }
+            (Some("rate_limit_event"), _) => {
+                let info = record.object("rate_limit_info").unwrap_or_default();
+                self.now().reset_at = info.time("resetsAt").filter(|_| info.is("status", "rejected"));
+            }
             (Some("tool_progress"), _) => {
                 if let Some(retry) = record.object("subagent_retry") {
                     let agent = retry.string("agent_id");
@@ -96,6 +127,8 @@ impl LineDecoder for Stdout {
             }
             (Some("assistant"), _) => self.assistant(&record, &mut say),
             (Some("user"), _) => {
+                let content = record.object("message").and_then(|message| message.raw("content"));
+                self.now().is_interrupted |= content.is_some_and(is_interrupt);
                 if let Some(uuid) = record.str("uuid").filter(|_| record.raw("parent_tool_use_id").is_none())
                 {
                     say.mark(&Mark::Anchor(Anchor::of(&uuid)));
@@ -133,8 +166,8 @@ impl Say<'_> {
         self.sink.item(self.place, Item::Event(&event, raw));
     }
 
-    fn shows(&mut self, requests: Shown, because: &'static str) {
-        self.mark(&Mark::Shows { source: Source::Foreground, requests, attempts: Shown::Some, because });
+    fn shows(&mut self, requests: Shown, attempts: Shown, because: &'static str) {
+        self.mark(&Mark::Shows { source: Source::Foreground, requests, attempts, because });
         self.mark(&Mark::Shows {
             source: Source::Background,
             requests: Shown::None,
@@ -166,8 +199,11 @@ impl Stdout {
         }
         session.ensure_turn(say);
         session.is_announced = true;
+        let version = record.string("claude_code_version");
+        let shows = version.as_deref().is_some_and(|version| is_at_least(version, FIRST_WITH_RETRIES));
+        session.show_retries(shows, say);
         let facts = Facts {
-            agent_version: record.string("claude_code_version"),
+            agent_version: version,
             model: record.string("model").map(model_of),
             directory: record.string("cwd"),
             ..Facts::default()
@@ -198,7 +234,7 @@ impl Stdout {
             child.introduced = true;
             let facts = Facts { parent_run_id: Some(id), parent_call_id: call, ..Facts::default() };
             say.mark(&Mark::Facts(facts));
-            say.shows(Shown::None, "standard output shows only a subagent's retries");
+            say.shows(Shown::None, Shown::Some, "standard output shows only a subagent's retries");
         }
         child
     }
@@ -215,6 +251,19 @@ impl Stdout {
         say.event(retry);
     }
 
+    /// Another model is asked: because of errors that stand on the lines before, or of those named here.
+    fn fallback(&mut self, record: &Object<'_>, failures: &[&str], say: &mut Say<'_>) {
+        let asked = self.conversation(None, None, say);
+        let candidate = |name| Candidate { model: record.string(name).map(model_of), ..Candidate::default() };
+        let mut fallback = ModelFallback::new().request_id(asked.ensure(say)).kind(FallbackKind::Model);
+        fallback.from = Some(candidate("original_model"));
+        fallback.to = Some(candidate("fallback_model"));
+        fallback.reason = record.string("trigger");
+        let codes: Vec<_> = failures.iter().map(|code| Some(Value::from(*code))).collect();
+        fallback.failures = Some(codes).filter(|codes| !codes.is_empty());
+        say.event(fallback);
+    }
+
     fn assistant(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
         let agent = record.string("agent_id");
         if record.raw("parent_tool_use_id").is_some() && agent.is_none() {
@@ -223,6 +272,7 @@ impl Stdout {
         let is_main = agent.is_none();
         let call = record.string("parent_tool_use_id");
         let message = record.object("message").unwrap_or_default();
+        let reset_at = self.now().reset_at.filter(|_| is_main);
         let asked = self.conversation(agent, call, say);
         for id in [record.str("uuid"), message.str("id"), record.str("request_id")].into_iter().flatten() {
             say.mark(&Mark::Anchor(Anchor::of(&id)));
@@ -234,12 +284,15 @@ impl Stdout {
             let Some(text) = text else { return };
             let request_id = asked.ensure(say);
             asked.open = false;
+            asked.failed = true;
             let from_text = status_in(&text);
             let mut failed = ModelFailed::new().request_id(request_id).message(text);
             failed.code = record.string("error");
             failed.status =
                 record.status("api_error_status").or_else(|| record.status("apiErrorStatus")).or(from_text);
             failed.upstream_request_id = record.string("request_id").or_else(|| record.string("requestId"));
+            let is_limit = failed.status == Some(429) || failed.code.as_deref() == Some("rate_limit");
+            failed.reset_at = reset_at.filter(|_| is_limit);
             if is_main {
                 self.held = Some(Held { place: say.place, run: say.run.clone(), at: say.at, failed });
             } else {
@@ -259,41 +312,20 @@ impl Stdout {
         response.usage = message.object("usage").map(|usage| usage_of(&usage));
         say.event(response);
     }
-
-    fn result(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
-        let session = self.now();
-        session.ensure_turn(say);
-        if session.main.requests == 0
-            || !session.is_announced && session.main.requests == session.asked_before
-        {
-            // `--output-format json` has no other line; it does not show how many steps the answer took.
-            say.shows(Shown::Some, "this output format shows only the result");
-            session.main.ensure(say);
-        }
-        let is_error = record.bool("is_error") == Some(true);
-        let subtype = record.string("subtype");
-        let reason = record.string("terminal_reason").or_else(|| subtype.clone());
-        let failed = is_error || subtype.as_deref().is_some_and(|s| s.starts_with("error"));
-        let outcome = match reason.as_deref() {
-            Some(reason) if reason.starts_with("aborted") => TurnOutcome::Cancelled,
-            _ if failed => TurnOutcome::Failed,
-            _ => TurnOutcome::Succeeded,
-        };
-        let message = if is_error { record.string("result") } else { None };
-        let named = reason.clone().filter(|reason| names_failure(reason));
-        self.release(message.clone(), named, say.sink);
-        if let Some(uuid) = record.str("uuid") {
-            say.mark(&Mark::Anchor(Anchor::of(&uuid)));
-        }
-        if let Some(provider) = provider_of_result(record) {
-            say.mark(&Mark::Facts(Facts { provider: Some(provider), ..Facts::default() }));
-        }
-        say.mark(&Mark::TurnEnded { turn: None, outcome, reason, message });
-        self.now().end_turn();
-    }
 }
 
 impl Session {
+    fn show(&mut self, requests: Shown, attempts: Shown, because: &'static str, say: &mut Say<'_>) {
+        if self.shown.replace((requests, attempts)) != Some((requests, attempts)) {
+            say.shows(requests, attempts, because);
+        }
+    }
+
+    fn show_retries(&mut self, shows: bool, say: &mut Say<'_>) {
+        let (attempts, because) = if shows { (Shown::Some, RETRIES) } else { (Shown::None, NO_RETRIES) };
+        self.show(Shown::All, attempts, because, say);
+    }
+
     fn ensure_turn(&mut self, say: &mut Say<'_>) {
         if !self.is_in_turn {
             self.is_in_turn = true;
@@ -306,6 +338,8 @@ impl Session {
         self.asked_before = self.main.requests;
         self.is_in_turn = false;
         self.is_announced = false;
+        self.is_interrupted = false;
+        self.reset_at = None;
     }
 }
 
@@ -314,6 +348,7 @@ impl Asked {
     fn ensure(&mut self, say: &mut Say<'_>) -> String {
         if !self.open {
             self.open = true;
+            self.failed = false;
             self.requests += 1;
             let request =
                 ModelRequest::new().request_id(format!("#{}", self.requests)).source(Source::Foreground);
@@ -323,96 +358,5 @@ impl Asked {
     }
 }
 
-/// Whether the word for the end of a turn says what was wrong with its last request, and not only that something was.
-fn names_failure(reason: &str) -> bool {
-    reason == "prompt_too_long"
-}
-
-/// `modelUsage.<model>.provider`: `firstParty`, `vertex`, and so on.
-fn provider_of_result(record: &Object<'_>) -> Option<String> {
-    let usage = record.object("modelUsage")?;
-    let provider = usage.members().find_map(|(_, raw)| Object::parse(raw.as_bytes())?.string("provider"))?;
-    Some(match provider.as_str() {
-        "firstParty" => "anthropic".to_owned(),
-        _ => provider,
-    })
-}
-
 #[cfg(test)]
-mod tests {
-    use retryscope_record::{Collected, Statement};
-
-    use super::*;
-
-    /// Returns text and body of each failure that is said.
-    fn failures(lines: &[&str]) -> Vec<(Option<String>, Option<String>)> {
-        let mut sink = Collected::default();
-        let mut stdout = Stdout::default();
-        for (n, line) in lines.iter().enumerate() {
-            stdout.line(Place::Line(n as u64 + 1), line.as_bytes(), &mut sink);
-        }
-        stdout.end(&mut sink);
-        let failure = |(_, item): (_, Statement)| match item {
-            Statement::Event(event, raw) => match event.body {
-                Body::ModelFailed(failed) => Some((failed.message, raw.and_then(|raw| raw.body))),
-                _ => None,
-            },
-            Statement::Mark { .. } => None,
-        };
-        sink.items.into_iter().filter_map(failure).collect()
-    }
-
-    const ERROR: &str = r#"{"type":"assistant","session_id":"s","uuid":"u","error":"invalid_request","message":{"id":"m","model":"<synthetic>","content":[{"type":"text","text":"It failed"}]}}"#;
-    const RESULT: &str = r#"{"type":"result","session_id":"s","subtype":"success","is_error":true,"terminal_reason":"prompt_too_long","result":"Too many tokens"}"#;
-
-    #[test]
-    fn the_result_says_more_of_the_final_error() {
-        let text = |text: &str| Some(text.to_owned());
-        assert_eq!(failures(&[ERROR, RESULT]), [(text("Too many tokens"), text("prompt_too_long"))]);
-        // A general word is the name of one kind of failure at the provider, which is not meant here.
-        let general = RESULT.replace("prompt_too_long", "api_error");
-        assert_eq!(failures(&[ERROR, &general]), [(text("Too many tokens"), None)]);
-        assert_eq!(failures(&[ERROR]), [(text("It failed"), None)]);
-        let later = RESULT.replace(r#""session_id":"s""#, r#""session_id":"t""#);
-        assert_eq!(failures(&[ERROR, &later]), [(text("It failed"), None)]);
-        assert!(failures(&[RESULT]).is_empty());
-    }
-
-    const BEGIN: &str = r#"{"type":"system","subtype":"init","session_id":"s"}"#;
-    const RETRY: &str = r#"{"type":"system","subtype":"api_retry","session_id":"s","attempt":1}"#;
-
-    /// Returns the turns of session `s` that begin, and its requests.
-    fn told(lines: &[&str]) -> Vec<String> {
-        let mut sink = Collected::default();
-        let mut stdout = Stdout::default();
-        for (n, line) in lines.iter().enumerate() {
-            stdout.line(Place::Line(n as u64 + 1), line.as_bytes(), &mut sink);
-        }
-        let name = |(_, item): (_, Statement)| match item {
-            Statement::Event(event, _) if &*event.run_id == "s" => match event.body {
-                Body::ModelRequest(body) => body.request_id,
-                _ => None,
-            },
-            Statement::Mark { run, mark: Mark::TurnStarted { turn }, .. } if &*run.id == "s" => {
-                Some(turn.unwrap_or_else(|| "turn".to_owned()))
-            }
-            _ => None,
-        };
-        sink.items.into_iter().filter_map(name).collect()
-    }
-
-    #[test]
-    fn a_session_that_goes_on_later_has_further_turns_and_requests() {
-        let other = |line: &str| line.replace(r#""session_id":"s""#, r#""session_id":"t""#);
-        let (begin, retry, result) = (other(BEGIN), other(RETRY), other(RESULT));
-        let twice = ["turn", "#1", "turn", "#2"];
-        assert_eq!(told(&[BEGIN, RETRY, RESULT, BEGIN, RETRY, RESULT]), twice);
-        assert_eq!(told(&[BEGIN, RETRY, RESULT, &begin, &retry, &result, BEGIN, RETRY, RESULT]), twice);
-        // A process that died has no result.
-        assert_eq!(told(&[BEGIN, RETRY, BEGIN, RETRY]), twice);
-        // One object a process.
-        assert_eq!(told(&[RESULT, RESULT]), twice);
-        // Near miss: two sessions that write into one file in turn.
-        assert_eq!(told(&[BEGIN, &begin, RETRY, &retry, RETRY, &result, RESULT]), ["turn", "#1"]);
-    }
-}
+mod tests;

@@ -67,7 +67,7 @@ fn is_tool_result(record: &Object<'_>) -> bool {
 const NO_RETRIES: &str = "this version's transcript does not show retries";
 
 /// Returns whether the content of a message says it: as the whole text, or as one of its parts.
-fn is_interrupt(content: &str) -> bool {
+pub(super) fn is_interrupt(content: &str) -> bool {
     content.strip_prefix('"').is_some_and(|text| text.starts_with(INTERRUPT))
         || may_interrupt(content.as_bytes()) && content.contains(&format!("\"text\":\"{INTERRUPT}"))
 }

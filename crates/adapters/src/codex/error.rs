@@ -2,6 +2,8 @@
 //!
 //! The texts are the same in all its logs. Not for: classes; those follow from status, code and text in the analysis.
 
+use std::borrow::Cow;
+
 use retryscope_events::{ModelFailed, ModelRetry};
 
 use super::fields::whole_ms;
@@ -78,6 +80,18 @@ impl Told {
         failed.retry_after_ms = wait_in(&self.message);
         failed.message = Some(self.message.clone()).filter(|m| !m.is_empty());
     }
+}
+
+/// The program's words for errors that are told beside a turn and do not end it.
+const BESIDE_A_TURN: &[&str] = &["active_turn_not_steerable", "thread_rollback_failed"];
+
+/// Returns whether an error that the program told while a turn ran is one that ends a turn, by its own word for it.
+pub(super) fn may_end_turn(info: Option<&str>) -> bool {
+    let word = info.and_then(|info| {
+        let named = || Some(Object::parse(info.as_bytes())?.members().next()?.0.to_owned());
+        text(info).map(Cow::into_owned).or_else(named)
+    });
+    !word.is_some_and(|word| BESIDE_A_TURN.contains(&snake(&word).as_str()))
 }
 
 /// `Reconnecting... n/max (cause)`, with or without the cause; or a wait for the network, which has no number.
@@ -171,6 +185,17 @@ mod tests {
         assert_eq!((told.status, told.code.as_deref()), (Some(503), Some("http_connection_failed")));
         assert_eq!(Told::of("x").with_info(Some(r#""other""#)).code.as_deref(), Some("other"));
         assert_eq!(Told::of("x").with_info(Some("7")).code, None);
+    }
+
+    #[test]
+    fn some_errors_leave_the_turn_alone() {
+        for beside in [r#""threadRollbackFailed""#, r#"{"active_turn_not_steerable":{"turn_kind":"review"}}"#]
+        {
+            assert!(!may_end_turn(Some(beside)), "{beside}");
+        }
+        for fatal in [None, Some(r#""other""#), Some(r#"{"http_connection_failed":{}}"#), Some("7")] {
+            assert!(may_end_turn(fatal), "{fatal:?}");
+        }
     }
 
     #[test]

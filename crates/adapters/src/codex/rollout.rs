@@ -14,7 +14,7 @@ use retryscope_record::{Facts, GapKind, Mark, Place, RunKey, Shown, Sink, TurnOu
 
 use self::ask::Asking;
 use self::origin::Origin;
-use super::error::Told;
+use super::error::{Told, may_end_turn};
 use super::say::Say;
 use super::{AGENT, at_least, fields};
 use crate::LineDecoder;
@@ -33,6 +33,8 @@ pub(super) struct Rollout {
     /// The program gives its turns ids.
     has_turn_ids: bool,
     asking: Asking,
+    /// An error that the program told in the running turn, and nothing of an answer after it.
+    error: Option<Told>,
 }
 
 impl Rollout {
@@ -46,6 +48,7 @@ impl Rollout {
             prompts: 0,
             has_turn_ids: false,
             asking: Asking::default(),
+            error: None,
         }
     }
 }
@@ -118,6 +121,7 @@ impl Rollout {
             self.turn = None;
             self.has_turn_ids = false;
             self.asking = Asking::default();
+            self.error = None;
         }
         self.version = payload.string("cli_version");
         let facts = Facts {
@@ -151,6 +155,7 @@ impl Rollout {
 
     fn start(&mut self, turn: String, say: &mut Say<'_>) {
         self.asking.leave(say);
+        self.error = None;
         self.turn = Some(turn);
         say.turn.clone_from(&self.turn);
         say.mark(&Mark::TurnStarted { turn: self.turn.clone() });
@@ -164,7 +169,10 @@ impl Rollout {
                 }
                 self.asking.context(payload.string("model"), say);
             }
-            "token_usage_record" => self.asking.usage_record(payload, say),
+            "token_usage_record" => {
+                self.error = None;
+                self.asking.usage_record(payload, say);
+            }
             "compacted" => self.asking.compacted(say),
             "response_item" => self.item(payload, say),
             "event_msg" => self.message(payload, say),
@@ -177,6 +185,8 @@ impl Rollout {
         if self.turn.is_none() {
             return;
         }
+        // The turn went on.
+        self.error = None;
         match &*kind {
             "message" if payload.is("role", "assistant") => self.asking.said(say),
             "message" => self.asking.quiet(say),
@@ -210,6 +220,13 @@ impl Rollout {
                     });
                 }
             }
+            Some("error") if self.turn.is_some() => {
+                let info = payload.raw("codex_error_info");
+                if may_end_turn(info) {
+                    self.error =
+                        Some(Told::of(&payload.string("message").unwrap_or_default()).with_info(info));
+                }
+            }
             Some("task_complete") => self.complete(payload, say),
             Some("turn_aborted") => {
                 self.asking.aborted(say);
@@ -238,9 +255,7 @@ impl Rollout {
         if let Some(error) = payload.object("error") {
             let message = error.string("message").unwrap_or_default();
             let told = Told::of(&message).with_info(error.raw("codex_error_info"));
-            self.asking.failed(&told, say);
-            let outcome = TurnOutcome::Failed;
-            say.mark(&Mark::TurnEnded { turn, outcome, reason: told.code, message: Some(message) });
+            self.fail(turn, told, say);
             return;
         }
         // Before 0.171 an end says nothing of an error; then a request without an answer is one.
@@ -249,6 +264,10 @@ impl Rollout {
             None => self.asking.has_usage_records(),
         };
         let silent = payload.raw("last_agent_message").is_none();
+        if let Some(told) = self.error.take().filter(|_| !tells && silent) {
+            self.fail(turn, told, say);
+            return;
+        }
         if !tells && silent && self.asking.is_open() {
             self.asking.failed(&Told::default(), say);
             let (outcome, reason) = (TurnOutcome::Failed, None);
@@ -258,6 +277,15 @@ impl Rollout {
         self.asking.succeeded(!silent, say);
         let outcome = TurnOutcome::Succeeded;
         say.mark(&Mark::TurnEnded { turn, outcome, reason: None, message: None });
+    }
+}
+
+impl Rollout {
+    /// The turn ended with an error.
+    fn fail(&mut self, turn: Option<String>, told: Told, say: &mut Say<'_>) {
+        self.asking.failed(&told, say);
+        let (outcome, message) = (TurnOutcome::Failed, Some(told.message).filter(|text| !text.is_empty()));
+        say.mark(&Mark::TurnEnded { turn, outcome, reason: told.code, message });
     }
 }
 
@@ -324,6 +352,45 @@ mod tests {
         let end = r#"{"timestamp":"2026-01-01T00:00:04.000Z","type":"event_msg","payload":{"type":"task_complete","turn_id":"u","last_agent_message":null}}"#;
         assert_eq!(ends(&read(&[&meta, CONTEXT, end].join("\n"))), [TurnOutcome::Failed]);
         assert_eq!(ends(&read(&[META, CONTEXT, end].join("\n"))), [TurnOutcome::Succeeded]);
+    }
+
+    #[test]
+    fn an_error_before_the_end_is_why_the_turn_failed() {
+        let meta = META.replace("0.171.0", "0.140.0");
+        let told = |info: &str| {
+            format!(
+                r#"{{"timestamp":"2026-01-01T00:00:02.000Z","type":"event_msg","payload":{{"type":"error","message":"no more today","codex_error_info":{info}}}}}"#
+            )
+        };
+        let end = |said: &str| {
+            format!(
+                r#"{{"timestamp":"2026-01-01T00:00:04.000Z","type":"event_msg","payload":{{"type":"task_complete","turn_id":"u","last_agent_message":{said}}}}}"#
+            )
+        };
+        let said = r#"{"timestamp":"2026-01-01T00:00:03.000Z","type":"response_item","payload":{"type":"message","role":"assistant"}}"#;
+        let why = |read: &Collected| {
+            read.items.iter().find_map(|(_, item)| match item {
+                Statement::Mark { mark: Mark::TurnEnded { reason, message, .. }, .. } => {
+                    Some((reason.clone(), message.clone()))
+                }
+                _ => None,
+            })
+        };
+        let fatal = told(r#""usage_limit_exceeded""#);
+        let failed = read(&[&meta, CONTEXT, &fatal, &end("null")].join("\n"));
+        assert_eq!(ends(&failed), [TurnOutcome::Failed]);
+        assert_eq!(why(&failed), Some((Some("usage_limit_exceeded".into()), Some("no more today".into()))));
+        let code = |body: &Body| matches!(body, Body::ModelFailed(body) if body.code.as_deref() == Some("usage_limit_exceeded"));
+        assert_eq!(count(&failed, code), 1);
+        // It went on, it was answered, or the error was about something else.
+        for lines in [
+            vec![&*fatal, said, &end(r#""done""#)],
+            vec![&*fatal, &end(r#""done""#)],
+            vec![&*told(r#"{"active_turn_not_steerable":{"turn_kind":"review"}}"#), said, &end("null")],
+        ] {
+            let read = read(&[&[&*meta, CONTEXT][..], &lines].concat().join("\n"));
+            assert_eq!(ends(&read), [TurnOutcome::Succeeded], "{lines:?}");
+        }
     }
 
     #[test]

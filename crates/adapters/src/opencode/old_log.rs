@@ -23,8 +23,11 @@ pub(super) fn recognize(head: &[u8]) -> bool {
             .ok()
             .and_then(Line::parse)
             .is_some_and(|line| line.value("service").is_some())
-    }) || holds(head, " service=llm ") && holds(head, " sessionID=ses_")
+    }) || holds(head, " service=llm ") && SESSION.iter().any(|key| holds(head, &format!(" {key}=ses_")))
 }
+
+/// The tag that names a session: the later form is that of the last versions with such logs.
+const SESSION: &[&str] = &["sessionID", "session.id"];
 
 /// The parts of a line before the first one that may hold anything.
 struct Line<'a> {
@@ -91,7 +94,8 @@ impl LineDecoder for OldLog {
         }
         let text = String::from_utf8_lossy(line);
         let Some(line) = Line::parse(&text) else { return };
-        let session = line.value("sessionID").or_else(|| line.value("id")).unwrap_or_default();
+        let named = SESSION.iter().find_map(|key| line.value(key));
+        let session = named.or_else(|| line.value("id")).unwrap_or_default();
         let mut say =
             Say { run: RunKey::new(AGENT, session), place, at: Some(at), turn: None, step: None, sink };
         match line.value("service") {
@@ -248,6 +252,18 @@ mod tests {
         assert!(failed_requests(&read(&[STREAM, TITLE_ERROR])).is_empty());
         // Its tags may be wrong; the model that was asked is not.
         assert_eq!(failed_requests(&read(&[TITLE, STREAM, ERROR])), ["#1"]);
+    }
+
+    #[test]
+    fn a_session_is_named_in_either_form() {
+        let dotted = |line: &str| line.replace(" sessionID=", " session.id=");
+        let (old, new) = (read(&[STREAM, ERROR]), read(&[&dotted(STREAM), &dotted(ERROR)]));
+        assert!(old.items.len() > 3);
+        assert_eq!(old.items, new.items);
+        // A head in which no line begins is recognized by what stands in it.
+        let cut = |line: &str| recognize(line.split_once("+10ms").unwrap().1.as_bytes());
+        assert!(cut(STREAM) && cut(&dotted(STREAM)));
+        assert!(!cut(&STREAM.replace("sessionID", "project.id")));
     }
 
     #[test]

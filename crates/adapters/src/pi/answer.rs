@@ -34,6 +34,8 @@ pub(super) struct Answer {
     pub(super) ended_at: Option<DateTime<Utc>>,
     pub(super) duration_ms: Option<u64>,
     pub(super) status: Option<u16>,
+    pub(super) code: Option<String>,
+    pub(super) request_id: Option<String>,
     pub(super) message: Option<String>,
     pub(super) body: Option<String>,
     pub(super) class: Option<&'static str>,
@@ -43,6 +45,30 @@ pub(super) struct Answer {
     pub(super) is_empty: bool,
     pub(super) has_duration_field: bool,
     pub(super) usage: Option<Usage>,
+    /// Connections over a WebSocket that failed before, so that the same was sent over another transport.
+    pub(super) fallbacks: Vec<Fallback>,
+}
+
+/// A connection that failed before its stream began, and what was used instead.
+#[derive(Debug, PartialEq)]
+pub(super) struct Fallback {
+    pub(super) to: String,
+    pub(super) at: Option<DateTime<Utc>>,
+    pub(super) message: Option<String>,
+}
+
+impl Fallback {
+    /// Reads one of the program's notes beside a message. Of a stream that had begun nothing is sent again.
+    fn of(note: &Object<'_>) -> Option<Self> {
+        if !note.is("type", "provider_transport_failure") {
+            return None;
+        }
+        let details = note.object("details")?;
+        let to = details.string("fallbackTransport")?;
+        let message = note.object("error").and_then(|error| error.string("message"));
+        let before = details.is("phase", "before_message_stream_start");
+        before.then(|| Self { to, at: note.time("timestamp"), message })
+    }
 }
 
 impl Answer {
@@ -72,7 +98,16 @@ impl Answer {
             None => (None, false),
         };
         let error = text.as_deref().map(without_refused_wait);
-        let status = message.status("errorStatus").or_else(|| status_in(error?));
+        let notes = message.objects("diagnostics").unwrap_or_default();
+        let answered = notes
+            .iter()
+            .rev()
+            .filter_map(|note| note.object("details"))
+            .find(|details| details.status("status").is_some());
+        let status = message
+            .status("errorStatus")
+            .or_else(|| status_in(error?))
+            .or_else(|| answered.as_ref()?.status("status"));
         let body = error.and_then(body_in).map(str::to_owned);
         Some(Self {
             stamp,
@@ -88,6 +123,8 @@ impl Answer {
             ended_at,
             duration_ms,
             status,
+            code: answered.as_ref().and_then(|details| details.string("errorCode")),
+            request_id: answered.as_ref().and_then(|details| details.string("requestId")),
             retry_after_ms: text.as_deref().and_then(retry_after_in),
             message: text,
             body,
@@ -96,7 +133,16 @@ impl Answer {
             is_empty: message.length("content") == Some(0),
             has_duration_field: message.raw("durationMs").is_some(),
             usage: message.object("usage").map(|usage| usage_of(&usage)),
+            fallbacks: notes.iter().filter_map(Fallback::of).collect(),
         })
+    }
+
+    /// Whether the loop of the session may repeat what failed like this. omp judges by the status; the others by words in
+    /// the text, of which each version knows some: what holds none of them is repeated by none.
+    pub(super) fn may_heal(&self, profile: Profile) -> bool {
+        let status = self.status.unwrap_or(0);
+        let by_status = !(400..500).contains(&status) || matches!(status, 408 | 409 | 429);
+        by_status && (profile == Profile::Omp || self.message.as_deref().is_some_and(says_that_it_passes))
     }
 
     /// Returns the error text of a record that has one, and the wait inside it.
@@ -120,6 +166,54 @@ impl Answer {
         const SMALLEST_MS: u64 = 375;
         profile == Profile::Pi && self.duration_ms.or(took_ms).is_some_and(|took| took < SMALLEST_MS)
     }
+}
+
+/// Words of errors that one version of pi or another repeats, without what stands between them.
+const PASSING: &[&str] = &[
+    "429",
+    "500",
+    "502",
+    "503",
+    "504",
+    "524",
+    "connectionerror",
+    "connectionlost",
+    "connectionrefused",
+    "eaiagain",
+    "endedbefore",
+    "endedwithout",
+    "enotfound",
+    "fetchfailed",
+    "getaddrinfo",
+    "http2request",
+    "internalerror",
+    "networkerror",
+    "othersideclosed",
+    "overloaded",
+    "providerreturnederror",
+    "ratelimit",
+    "resetbeforeheaders",
+    "resourceexhausted",
+    "retrydelay",
+    "retryyourrequest",
+    "servererror",
+    "serviceunavailable",
+    "socketconnectionwasclosed",
+    "sockethangup",
+    "terminated",
+    "timedout",
+    "timeout",
+    "toomanyrequests",
+    "tryyourrequestagain",
+    "upstreamconnect",
+    "websocketclosed",
+    "websocketerror",
+];
+
+fn says_that_it_passes(text: &str) -> bool {
+    let letters = text.chars().filter(char::is_ascii_alphanumeric);
+    let letters: String = letters.map(|c| c.to_ascii_lowercase()).collect();
+    PASSING.iter().any(|words| letters.contains(words))
 }
 
 /// Takes the words away that omp puts before the error that used its retries up.
@@ -230,6 +324,57 @@ mod tests {
         for api in ["openai-completions", "openai-responses", "anthropic-messages"] {
             assert!(!ok(api, 1).excludes_hidden(Profile::Omp, None), "{api}");
         }
+    }
+
+    #[test]
+    fn what_holds_none_of_the_words_is_not_repeated() {
+        let failed = |text: &str| {
+            let line =
+                format!(r#"{{"stopReason":"error","timestamp":1795985281229,"errorMessage":"{text}"}}"#);
+            answer(&line).unwrap()
+        };
+        for text in
+            ["Key is not known to this gateway", "index out of bounds", "The usage limit has been reached"]
+        {
+            assert!(
+                !failed(text).may_heal(Profile::Pi) && !failed(text).may_heal(Profile::OpenClaw),
+                "{text}"
+            );
+            assert!(failed(text).may_heal(Profile::Omp), "{text}");
+        }
+        for text in
+            ["503: {}", "Rate-limit reached", "Internal server error", "terminated", "Request timed out"]
+        {
+            assert!(failed(text).may_heal(Profile::Pi), "{text}");
+        }
+        assert!(!failed("400: timeout must be a number").may_heal(Profile::Pi));
+    }
+
+    #[test]
+    fn notes_beside_a_message_tell_its_status_and_what_was_tried_before() {
+        let with = |details: &str, kind: &str| {
+            answer(&format!(
+                r#"{{"stopReason":"error","timestamp":1795985281229,"errorMessage":"Denied","diagnostics":[{{"type":"{kind}","timestamp":1795985281300,"error":{{"message":"no socket"}},"details":{details}}}]}}"#
+            ))
+            .unwrap()
+        };
+        let told =
+            with(r#"{"status":403,"errorCode":"Denied","requestId":"r-1"}"#, "gateway_response_failure");
+        assert_eq!(
+            (told.status, told.code.as_deref(), told.request_id.as_deref()),
+            (Some(403), Some("Denied"), Some("r-1"))
+        );
+        let kind = "provider_transport_failure";
+        let begun = r#"{"fallbackTransport":"sse","phase":"before_message_stream_start"}"#;
+        let told = with(begun, kind);
+        assert_eq!(
+            (told.fallbacks[0].to.as_str(), told.fallbacks[0].message.as_deref()),
+            ("sse", Some("no socket"))
+        );
+        // Near misses: nothing else was used, or the answer had begun.
+        assert!(with(r#"{"phase":"before_message_stream_start"}"#, kind).fallbacks.is_empty());
+        assert!(with(&begun.replace("before", "after"), kind).fallbacks.is_empty());
+        assert!(with(begun, "other_failure").fallbacks.is_empty());
     }
 
     #[test]

@@ -4,11 +4,13 @@
 //! compaction), up to the first one that is no error. Not for: reading files or streams (they call this), or what lies below the session
 //! loop.
 
+mod ends;
+
 use std::collections::VecDeque;
 
 use chrono::{DateTime, Utc};
 use retryscope_events::{
-    AttemptOutcome, Layer, ModelAttempt, ModelFailed, ModelRequest, ModelResponse, ModelRetry, Sent, Source,
+    AttemptKind, AttemptOutcome, Candidate, Layer, ModelAttempt, ModelRequest, ModelResponse, Sent, Source,
 };
 use retryscope_record::{Anchor, Facts, Mark, Shown, TurnOutcome};
 
@@ -25,6 +27,12 @@ const PAST_LIMIT: usize = 64;
 /// Attempts of the session loop before 0.87 if its setting is the default one.
 const USUAL_ATTEMPTS: u64 = 4;
 
+/// The first version that repeats nothing below the session loop by default.
+const NEWER: &str = "0.76";
+
+/// The transport that another one stands in for.
+const WEBSOCKET: &str = "websocket";
+
 pub(super) struct Conversation {
     profile: Profile,
     /// The turn that is open.
@@ -34,7 +42,8 @@ pub(super) struct Conversation {
     seen: VecDeque<(u64, Option<String>)>,
     /// The program writes down that it will repeat, so that silence means that it will not.
     announces: bool,
-    generation: Option<&'static str>,
+    /// The program is of the newer generation: something was seen that no older version writes.
+    is_newer: bool,
     api: Option<String>,
     shown: bool,
 }
@@ -88,7 +97,7 @@ impl Conversation {
             past: VecDeque::new(),
             seen: VecDeque::new(),
             announces: false,
-            generation: None,
+            is_newer: false,
             api: None,
             shown: false,
         }
@@ -122,14 +131,15 @@ impl Conversation {
     /// A system message: only the newer generation writes it, and that one announces its repeats.
     pub(super) fn system(&mut self, say: &mut Say<'_>) {
         self.announces = true;
-        self.note_generation("1.0", say);
+        self.note_newer(say);
     }
 
-    fn note_generation(&mut self, version: &'static str, say: &mut Say<'_>) {
-        // A newer program may go on with an older session; what it writes from then on holds.
-        if self.profile == Profile::Pi && self.generation != Some(version) && self.generation != Some("1.0") {
-            self.generation = Some(version);
-            say.mark(&Mark::Facts(Facts { policy_version: Some(version.to_owned()), ..Facts::default() }));
+    /// Notes what only versions write that hide nothing by default. That it is missing proves nothing: they write it since
+    /// different versions, and an older program leaves out the same.
+    pub(super) fn note_newer(&mut self, say: &mut Say<'_>) {
+        if self.profile == Profile::Pi && !std::mem::replace(&mut self.is_newer, true) {
+            let policy_version = Some(NEWER.to_owned());
+            say.mark(&Mark::Facts(Facts { policy_version, ..Facts::default() }));
         }
     }
 
@@ -172,7 +182,9 @@ impl Conversation {
         }
         self.seen.push_back(key);
         self.show(say);
-        self.note_generation(if answer.has_duration_field { "1.0" } else { "0.73" }, say);
+        if answer.has_duration_field {
+            self.note_newer(say);
+        }
         let cancelled_before_it_began = answer.stop == Stop::Aborted
             && answer.message.as_deref().is_some_and(|m| m.starts_with("Retry cancelled"));
         say.turn.clone_from(&self.now.turn);
@@ -182,10 +194,9 @@ impl Conversation {
         match answer.stop {
             Stop::Answered { goes_on } => self.answered(answer, goes_on, say),
             Stop::Failed => {
-                let status = answer.status.unwrap_or(0);
                 if let Some(open) = &mut self.now.open {
                     open.phase = Phase::Failed;
-                    open.may_heal = !(400..500).contains(&status) || matches!(status, 408 | 409 | 429);
+                    open.may_heal = answer.may_heal(self.profile);
                     open.message.clone_from(&answer.message);
                 }
                 if answer.is_final {
@@ -227,8 +238,35 @@ impl Conversation {
         let mut attempt = ModelAttempt::new().request_id(open.id.clone()).attempt_id(attempt_id.clone());
         attempt.candidate = Some(answer.candidate.clone());
         attempt.started_at = answer.started_at;
-        attempt.ended_at = answer.ended_at;
         attempt.layer = (open.attempts > 1).then_some(Layer::Agent);
+        for (number, fallback) in answer.fallbacks.iter().enumerate() {
+            let mut before = attempt.clone().attempt_id(format!("{attempt_id}.{number}"));
+            let over = |transport: &str| {
+                let transport = Some(transport.to_owned());
+                Some(Candidate { transport, ..answer.candidate.clone() })
+            };
+            before.candidate = over(WEBSOCKET);
+            before.kind = before.kind.or(Some(match open.attempts {
+                1 => AttemptKind::Original,
+                _ => AttemptKind::Retry,
+            }));
+            before.outcome = Some(AttemptOutcome::Failed);
+            before.ended_at = fallback.at;
+            before.message.clone_from(&fallback.message);
+            say.event(before);
+            say.mark(&Mark::Sends {
+                request_id: open.id.clone(),
+                attempt_id: Some(format!("{attempt_id}.{number}")),
+                min: 1,
+                max: Some(1),
+                basis: "a connection over a WebSocket is one request".into(),
+            });
+            attempt.candidate = over(&fallback.to);
+            attempt.kind = Some(AttemptKind::Fallback);
+            attempt.layer = Some(Layer::Transport);
+            attempt.started_at = fallback.at;
+        }
+        attempt.ended_at = answer.ended_at;
         attempt.outcome = Some(match answer.stop {
             Stop::Answered { .. } => AttemptOutcome::Ok,
             Stop::Failed => AttemptOutcome::Failed,
@@ -236,6 +274,8 @@ impl Conversation {
         });
         if answer.stop == Stop::Failed {
             attempt.status = answer.status;
+            attempt.code.clone_from(&answer.code);
+            attempt.upstream_request_id.clone_from(&answer.request_id);
             attempt.message.clone_from(&answer.message);
             attempt.class = answer.class.map(str::to_owned);
             attempt.retry_after_ms = answer.retry_after_ms;
@@ -277,163 +317,6 @@ impl Conversation {
                 reason,
                 message: None,
             });
-        }
-    }
-
-    /// The program says that it will try again, and after which wait.
-    pub(super) fn retry_planned(&mut self, retry: ModelRetry, say: &mut Say<'_>) {
-        self.announces = true;
-        let Some(open) = &mut self.now.open else { return };
-        open.phase = Phase::Planned;
-        say.turn.clone_from(&self.now.turn);
-        say.event(retry.request_id(open.id.clone()).layer(Layer::Agent));
-    }
-
-    /// A failed message was dropped from the context: another attempt was planned, or a compaction.
-    pub(super) fn dropped(&mut self) {
-        self.announces = true;
-        if let Some(open) = self.now.open.as_mut().filter(|open| open.failed()) {
-            open.phase = Phase::Planned;
-        }
-    }
-
-    /// The program says that the prompt is over.
-    pub(super) fn settled(&mut self, say: &mut Say<'_>) {
-        if self.now.open.as_ref().is_some_and(Open::failed) {
-            self.fail_turn(say);
-        }
-    }
-
-    /// The program gave up, in its own words, or was told to.
-    pub(super) fn retries_over(&mut self, error: Option<&str>, say: &mut Say<'_>) {
-        if error.is_some_and(|error| error.starts_with("Retry cancelled")) {
-            self.cancel(Some("retry_cancelled".into()), say);
-        } else if self.now.open.as_ref().is_some_and(Open::failed) {
-            self.fail_turn(say);
-        }
-    }
-
-    /// The process ended in an orderly way: what came last was the end, but a retry may have been called off.
-    pub(super) fn process_over(&mut self, say: &mut Say<'_>) {
-        match &self.now.open {
-            Some(open) if open.failed() && (open.phase == Phase::Planned || open.may_heal) => {
-                let outcome = TurnOutcome::Unknown;
-                say.mark(&Mark::TurnEnded {
-                    turn: self.now.turn.clone(),
-                    outcome,
-                    reason: None,
-                    message: open.message.clone(),
-                });
-            }
-            Some(open) if open.failed() => self.fail_turn(say),
-            _ => {}
-        }
-    }
-
-    /// Somebody cancelled; a late record of the same attempt may follow, so the request stays the open one.
-    pub(super) fn cancel(&mut self, reason: Option<String>, say: &mut Say<'_>) {
-        if let Some(open) = &mut self.now.open {
-            open.phase = Phase::Quiet;
-            say.mark(&Mark::TurnEnded {
-                turn: self.now.turn.clone(),
-                outcome: TurnOutcome::Cancelled,
-                reason,
-                message: None,
-            });
-        }
-    }
-
-    /// The source has no more lines for now. Where nothing says that another attempt was to follow, there was none.
-    pub(super) fn end(&mut self, say: &mut Say<'_>) {
-        let Some(open) = self.now.open.as_mut().filter(|open| open.phase == Phase::Failed && !open.said_over)
-        else {
-            return;
-        };
-        let over = match self.profile {
-            // omp says that it will go on only in streams, and its session files have an end of their own.
-            Profile::Omp => !open.may_heal,
-            Profile::Pi | Profile::OpenClaw => {
-                self.announces || !open.may_heal || open.attempts >= USUAL_ATTEMPTS
-            }
-        };
-        if over {
-            self.say_over(say);
-        }
-    }
-
-    /// Says that the open request failed and the turn with it, and keeps it: an attempt that comes all the same is its.
-    fn say_over(&mut self, say: &mut Say<'_>) {
-        let Some(open) = &mut self.now.open else { return };
-        open.said_over = true;
-        say.turn.clone_from(&self.now.turn);
-        say.event(ModelFailed::new().request_id(open.id.clone()));
-        let message = open.message.clone();
-        say.mark(&Mark::TurnEnded {
-            turn: self.now.turn.clone(),
-            outcome: TurnOutcome::Failed,
-            reason: None,
-            message,
-        });
-    }
-
-    /// The open request was given up before something else began, hours ago perhaps: when its last attempt ended. A retry
-    /// that was planned and never sent was called off; what does not heal by itself was dropped for another reason.
-    ///
-    /// It stays the last one of its turn: what was on its way may still be written.
-    fn give_up(&mut self, say: &mut Say<'_>) {
-        let Some(open) = self.now.open.as_ref().filter(|open| open.failed()) else { return };
-        let was_called_off = open.phase == Phase::Planned && open.may_heal;
-        let now = say.at;
-        say.at = self.now.before.or(now);
-        if was_called_off {
-            self.cancel(None, say);
-        } else {
-            self.say_over(say);
-        }
-        say.at = now;
-    }
-
-    /// Does what `act` does in an earlier turn, and gives it up: the session has gone on to another prompt.
-    ///
-    /// Returns whether the turn is known.
-    pub(super) fn in_past(
-        &mut self,
-        turn: &str,
-        say: &mut Say<'_>,
-        act: impl FnOnce(&mut Self, &mut Say<'_>),
-    ) -> bool {
-        let Some(index) = self.past.iter().position(|past| past.turn.as_deref() == Some(turn)) else {
-            return false;
-        };
-        std::mem::swap(&mut self.now, &mut self.past[index]);
-        act(self, say);
-        if self.now.open.as_ref().is_some_and(|open| !open.said_over) {
-            self.give_up(say);
-        }
-        std::mem::swap(&mut self.now, &mut self.past[index]);
-        true
-    }
-
-    /// Returns whether a turn is the open one.
-    pub(super) fn is_open(&self, turn: &str) -> bool {
-        self.now.turn.as_deref() == Some(turn)
-    }
-
-    fn fail_turn(&mut self, say: &mut Say<'_>) {
-        let message = self.now.open.as_ref().and_then(|open| open.message.clone());
-        self.close_failed(say);
-        say.mark(&Mark::TurnEnded {
-            turn: self.now.turn.clone(),
-            outcome: TurnOutcome::Failed,
-            reason: None,
-            message,
-        });
-    }
-
-    fn close_failed(&mut self, say: &mut Say<'_>) {
-        if let Some(open) = self.now.open.take() {
-            say.turn.clone_from(&self.now.turn);
-            say.event(ModelFailed::new().request_id(open.id));
         }
     }
 }

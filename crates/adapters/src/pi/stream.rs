@@ -110,7 +110,7 @@ impl Stream {
             "entry_appended" => {
                 let entry = record.object("entry").unwrap_or_default();
                 if entry.is("type", "context_edit") {
-                    self.conversation.dropped();
+                    self.conversation.dropped(say);
                 } else if entry.is("type", "compaction") {
                     self.conversation.advance(entry.time("timestamp"), say);
                 }
@@ -118,12 +118,21 @@ impl Stream {
             "auto_compaction_end" | "compaction_end" if has_compacted(record) => {
                 self.conversation.advance(None, say);
             }
-            "agent_settled" if record.bool("aborted") == Some(true) => {
-                self.conversation.cancel(Some("aborted".into()), say);
+            "agent_settled" => {
+                self.conversation.note_newer(say);
+                if record.bool("aborted") == Some(true) {
+                    self.conversation.cancel(Some("aborted".into()), say);
+                } else {
+                    self.conversation.settled(say);
+                }
             }
-            "agent_settled" => self.conversation.settled(say),
-            // Only omp's means the end; pi writes one for each attempt.
             "agent_end" if self.profile == Profile::Omp => self.conversation.settled(say),
+            // pi writes one for each attempt; newer versions say whether another one follows.
+            "agent_end" => match record.bool("willRetry") {
+                Some(true) => self.conversation.will_repeat(),
+                Some(false) => self.conversation.settled(say),
+                None => self.conversation.loop_over(),
+            },
             _ => {}
         }
     }
@@ -260,6 +269,27 @@ mod tests {
         assert_eq!(requests(r#"{"type":"entry_appended","entry":{"type":"compaction","id":"c"}}"#), 2);
         assert_eq!(requests(r#"{"type":"auto_compaction_end","skipped":true}"#), 1);
         assert_eq!(requests(r#"{"type":"compaction_end","aborted":true}"#), 1);
+    }
+
+    #[test]
+    fn the_end_of_a_loop_that_announces_nothing_is_the_end() {
+        let session = r#"{"type":"session","id":"s","timestamp":"2026-01-02T00:00:00.000Z"}"#;
+        let ended = |more: &[&str]| {
+            let said = read(&[&[session, USER, FAILED], more].concat());
+            let outcome = |item: &Statement| match item {
+                Statement::Mark { mark: Mark::TurnEnded { outcome, .. }, .. } => Some(*outcome),
+                _ => None,
+            };
+            said.items.iter().filter_map(|(_, item)| outcome(item)).collect::<Vec<_>>()
+        };
+        let failed = [retryscope_record::TurnOutcome::Failed];
+        assert_eq!(ended(&[r#"{"type":"agent_end","messages":[]}"#]), failed);
+        assert_eq!(ended(&[r#"{"type":"agent_end","messages":[],"willRetry":false}"#]), failed);
+        // Near misses: the process is gone before that, or something was to follow.
+        assert!(ended(&[]).is_empty());
+        assert!(ended(&[r#"{"type":"agent_end","messages":[],"willRetry":true}"#]).is_empty());
+        let planned = r#"{"type":"auto_retry_start","attempt":1,"maxAttempts":3,"delayMs":2000}"#;
+        assert!(ended(&[r#"{"type":"agent_end","messages":[]}"#, planned]).is_empty());
     }
 
     #[test]

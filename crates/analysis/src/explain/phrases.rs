@@ -31,15 +31,6 @@ pub(super) fn visible_bound(request: &LogicalRequest, sends: Bound) -> Bound {
     if request.upstream.is_visible() { request.upstream.bound } else { Bound::at_least(sends.min) }
 }
 
-/// Whether a log says of a failure that it happened, and nothing else.
-fn is_silent(failure: &Failure) -> bool {
-    failure.reason == Reason::NoDetail
-        && failure.class == Class::Unknown
-        && failure.status.is_none()
-        && failure.message.is_none()
-        && failure.code.is_none()
-}
-
 /// "answered 503 (unavailable) to all 4 requests", "answered 500, 503 and 500 to ...", "could not be reached for ...".
 pub(super) fn answers(attempts: &[&Attempt], requests: &str) -> String {
     let failures: Vec<&Failure> = attempts.iter().filter_map(|a| a.failure.as_ref()).collect();
@@ -47,7 +38,7 @@ pub(super) fn answers(attempts: &[&Attempt], requests: &str) -> String {
         return format!("failed {requests}, for a reason this log does not give");
     };
     let (silent, known): (Vec<&Attempt>, Vec<&Attempt>) =
-        attempts.iter().partition(|a| a.failure.as_ref().is_none_or(is_silent));
+        attempts.iter().partition(|a| a.failure.as_ref().is_none_or(|f| f.is_empty()));
     if let (false, Some(last)) = (silent.is_empty(), known.last()) {
         let of = requests.strip_prefix("all ").unwrap_or(requests);
         let is_last = known.len() == 1 && attempts.last().is_some_and(|a| std::ptr::eq(*a, *last));
@@ -63,6 +54,9 @@ pub(super) fn answers(attempts: &[&Attempt], requests: &str) -> String {
         let reason = spaced(first.reason.as_str());
         return match (status, first.reason) {
             (Some(status), _) => format!("answered {status} ({reason}) to {requests}"),
+            (None, _) if first.is_output_limit() => {
+                format!("reached the output limit that was set for {requests}")
+            }
             (None, Reason::Refused | Reason::Dns | Reason::Connect) => {
                 format!("could not be reached ({reason}) for {requests}")
             }
@@ -84,7 +78,6 @@ pub(super) fn answers(attempts: &[&Attempt], requests: &str) -> String {
         .iter()
         .map(|f| match f.status {
             Some(status) => status.to_string(),
-            None if f.class == Class::Unknown => spaced(f.reason.as_str()),
             None => describe(f),
         })
         .collect();
@@ -160,10 +153,11 @@ pub(crate) fn describe(failure: &Failure) -> String {
     let reason = spaced(failure.reason.as_str());
     match failure.status {
         Some(status) => format!("{status} {reason}"),
+        None if failure.is_output_limit() => "an answer cut at its output limit".to_owned(),
         None if failure.reason == Reason::NoDetail && failure.class != Class::Unknown => {
             format!("{} error", spaced(failure.class.as_str()))
         }
-        None if is_silent(failure) => "an error without detail".to_owned(),
+        None if failure.is_empty() => "an error without detail".to_owned(),
         None if failure.reason == Reason::NoDetail => "an error of no known kind".to_owned(),
         None => reason,
     }

@@ -180,6 +180,13 @@ fn what_the_failure_asks_for(failure: &Failure, provider: Option<&str>, run: &Ru
         Class::Transient => {
             format!("start the run again once the provider is healthy{status}: nothing in it was wrong")
         }
+        Class::Unknown if failure.is_output_limit() => {
+            let setting = match run.key.agent.as_ref() {
+                "claude-code" => " (CLAUDE_CODE_MAX_OUTPUT_TOKENS)",
+                _ => "",
+            };
+            format!("ask for less in one answer, or raise the output limit of the agent{setting}")
+        }
         Class::Cancelled | Class::Unknown => return None,
     })
 }
@@ -200,7 +207,10 @@ fn situations(turn: &Turn) -> Vec<&'static str> {
     if attempts().any(|a| a.kind == AttemptKind::Fallback && a.candidate.transport.is_some()) {
         out.push("transport_fallback");
     }
-    if reason(&[Reason::Timeout]) {
+    // A time limit of requests is none for opening a socket.
+    let is_request = |a: &&Attempt| a.candidate.transport.as_deref() != Some("websocket");
+    let late = |a: &Attempt| a.failure.as_ref().is_some_and(|f| f.reason == Reason::Timeout);
+    if attempts().filter(is_request).any(late) {
         out.push("timeout");
     }
     if reason(&[Reason::IdleTimeout]) {

@@ -5,9 +5,10 @@ use retryscope_events::{AttemptKind, AttemptOutcome, DelaySource};
 
 use retryscope_taxonomy::{Class, Reason};
 
+use crate::cause::ended_by;
 use crate::count::Bound;
 use crate::judge::Failure;
-use crate::run::{Attempt, Cause, LogicalRequest, RequestOutcome, Run, RunOutcome, Turn};
+use crate::run::{Attempt, LogicalRequest, RequestOutcome, Run, RunOutcome, Turn};
 use crate::words;
 
 use super::phrases::{
@@ -59,17 +60,18 @@ impl Story<'_> {
     }
 
     fn failed(&self) -> String {
-        let request = self.foreground().rev().find(|r| {
-            !r.outcome.is_ok() && r.attempts.iter().any(|a| a.outcome == Some(AttemptOutcome::Failed))
-        });
-        let Some(request) = request else {
+        let place = match &self.turn.cause {
+            Some(cause) => cause.request,
+            None => ended_by(&self.turn.requests),
+        };
+        let Some(request) = place.and_then(|place| self.turn.requests.get(place)) else {
             return self.failed_without_attempt();
         };
         let mut text = self.what_failed(request);
         text.push(' ');
         text.push_str(&self.why_it_ended(request));
         if let Some(cause) = &self.turn.cause
-            && let Some(advice) = self.what_it_means(cause, request)
+            && let Some(advice) = self.what_it_means(&cause.failure, request)
         {
             text.push(' ');
             text.push_str(&advice);
@@ -216,8 +218,7 @@ impl Story<'_> {
     }
 
     /// What kind of failure it was, where that changes what a person should do.
-    fn what_it_means(&self, cause: &Cause, request: &LogicalRequest) -> Option<String> {
-        let failure = &cause.failure;
+    fn what_it_means(&self, failure: &Failure, request: &LogicalRequest) -> Option<String> {
         let repeats = request.retries.bound.min;
         let after = retries_after(request, failure);
         let which = if after == repeats { "" } else { " after it" };
@@ -241,7 +242,11 @@ impl Story<'_> {
                     format!("It is a rate limit; the provider asked to wait {asked}.")
                 }
                 Some(asked) => format!("It is a rate limit; the provider asked to wait {asked} each time."),
-                None if repeats == 0 && self.run.key.agent.as_ref() == "claude-code" => {
+                // That none is shown means something only where one would be.
+                None if repeats == 0
+                    && request.upstream.is_visible()
+                    && self.run.key.agent.as_ref() == "claude-code" =>
+                {
                     "It is a rate limit; without a retry it means a wait over 60 s was asked for, or a subscription limit: this log does not show which.".to_owned()
                 }
                 None => return None,
@@ -377,16 +382,10 @@ impl Story<'_> {
                     .failure
                     .as_ref()
                     .filter(|f| matches!(f.class, Class::Auth | Class::Exhausted | Class::InvalidRequest))
+                    && let Some(meaning) = self.what_it_means(failure, request)
                 {
-                    let cause = Cause {
-                        failure: failure.clone(),
-                        candidate: attempt.candidate.clone(),
-                        evidence: Vec::new(),
-                    };
-                    if let Some(meaning) = self.what_it_means(&cause, request) {
-                        text.push(' ');
-                        text.push_str(&meaning);
-                    }
+                    text.push(' ');
+                    text.push_str(&meaning);
                 }
             }
             None if self.turn.requests.is_empty() => text.push_str(". No model request is recorded."),

@@ -4,21 +4,29 @@ use std::sync::Arc;
 
 use retryscope_events::{Candidate, RunStarted};
 use retryscope_policy::own::OwnPolicy;
-use retryscope_record::Facts;
+use retryscope_record::{CHECKSUM_START, Facts, checksum};
 
+use crate::redact::{kept, redact, redact_within};
 use crate::run::Declared;
 
 pub(crate) fn merge_facts(into: &mut Facts, said: &Facts) {
-    take(&mut into.agent_version, said.agent_version.as_ref());
+    take_name(&mut into.agent_version, said.agent_version.as_ref());
     take(&mut into.parent_run_id, said.parent_run_id.as_ref());
     take(&mut into.parent_call_id, said.parent_call_id.as_ref());
     take(&mut into.forked_from, said.forked_from.as_ref());
-    take(&mut into.provider, said.provider.as_ref());
-    take(&mut into.model, said.model.as_ref());
-    take(&mut into.api, said.api.as_ref());
+    take_name(&mut into.provider, said.provider.as_ref());
+    take_name(&mut into.model, said.model.as_ref());
+    take_name(&mut into.api, said.api.as_ref());
     take(&mut into.policy_version, said.policy_version.as_ref());
     take(&mut into.started_at, said.started_at.as_ref());
     take(&mut into.directory, said.directory.as_ref());
+}
+
+/// Takes a later name; nearly always it is the same again.
+pub(super) fn take_name(into: &mut Option<String>, said: Option<&String>) {
+    if said.is_some() && into.as_ref() != said {
+        *into = kept(said.map(String::as_str));
+    }
 }
 
 /// Takes a later word; nearly always it is the same again.
@@ -34,16 +42,19 @@ impl Declared {
     pub(super) fn take(&mut self, said: &RunStarted) -> Option<String> {
         let said = said.clone();
         if let Some(candidates) = said.candidates {
-            self.candidates = candidates;
+            self.candidates = candidates.iter().map(named).collect();
         }
-        let policy = said.policy.map(serde_json::from_value::<OwnPolicy>);
+        let policy = said.policy.map(|mut policy| {
+            redact_within(&mut policy);
+            serde_json::from_value::<OwnPolicy>(policy)
+        });
         let unread = policy.as_ref().and_then(|policy| Some(policy.as_ref().err()?.to_string()));
         if let Some(policy) = policy {
             self.policy_unread = policy.is_err();
             self.policy = policy.ok();
         }
-        self.workload = said.workload.or(self.workload.take());
-        self.data_class = said.data_class.or(self.data_class.take());
+        self.workload = kept(said.workload.as_deref()).or(self.workload.take());
+        self.data_class = kept(said.data_class.as_deref()).or(self.data_class.take());
         unread
     }
 }
@@ -70,10 +81,29 @@ impl Known {
         if let Some(known) = self.0.iter().find(|known| says(base, said, known)) {
             return known.clone();
         }
-        let made = Arc::new(merged(base, said));
+        let made = Arc::new(merged(base, &named(said)));
         self.0.truncate(KNOWN - 1);
         self.0.insert(0, made.clone());
         made
+    }
+}
+
+/// Returns the names of a candidate as they are kept.
+fn named(said: &Candidate) -> Candidate {
+    let name = |said: &Option<String>| kept(said.as_deref());
+    // Accounts are told apart, also where somebody took their keys for names.
+    let account = said.account.as_deref().map(|account| match redact(account) {
+        name if name == account => name,
+        name => format!("{name} {:08x}", checksum(CHECKSUM_START, account) >> 32),
+    });
+    Candidate {
+        provider: name(&said.provider),
+        model: name(&said.model),
+        alias: name(&said.alias),
+        endpoint: name(&said.endpoint),
+        region: name(&said.region),
+        account,
+        transport: name(&said.transport),
     }
 }
 

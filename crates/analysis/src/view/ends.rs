@@ -10,6 +10,7 @@ use retryscope_record::{Anchor, Origin, RawFailure, TurnOutcome};
 
 use crate::count::Evidence;
 use crate::judge::Said;
+use crate::redact::kept;
 
 use super::candidate::differs;
 use super::events::{number, reached, said, span, tokens};
@@ -33,7 +34,7 @@ impl ViewOfRun {
         if request.end == Some(RequestEnd::Answered) {
             // Said again, with more: one message on several lines, the last of which has the whole usage.
             request.usage = tokens(body.usage.as_ref()).or(request.usage.take());
-            request.stop_reason = body.stop_reason.clone().or(request.stop_reason.take());
+            request.stop_reason = kept(body.stop_reason.as_deref()).or(request.stop_reason.take());
             request.tell_attempts(number(body.attempts));
             return;
         }
@@ -51,8 +52,8 @@ impl ViewOfRun {
         }
         request.tell_attempts(number(body.attempts));
         request.usage = tokens(body.usage.as_ref()).or(request.usage.take());
-        request.requested_model = body.requested_model.clone().or(request.requested_model.take());
-        request.stop_reason = body.stop_reason.clone().or(request.stop_reason.take());
+        request.requested_model = kept(body.requested_model.as_deref()).or(request.requested_model.take());
+        request.stop_reason = kept(body.stop_reason.as_deref()).or(request.stop_reason.take());
         request.end = Some(RequestEnd::Answered);
     }
 
@@ -133,8 +134,7 @@ impl ViewOfRun {
             Some("cancelled" | "canceled" | "aborted") => TurnOutcome::Cancelled,
             _ => TurnOutcome::Unknown,
         };
-        let end =
-            End { outcome, reason: body.terminal_reason.clone(), message: body.error.clone(), at, origin };
+        let end = End::new(outcome, body.terminal_reason.as_deref(), body.error.as_deref(), at, origin);
         self.end_turn(turn, end);
     }
 

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::count::{Bound, Evidence};
 use crate::judge::{Failure, Said};
+use crate::redact::{kept, redact};
 use crate::run::Told;
 
 use super::candidate::differs;
@@ -180,7 +181,7 @@ impl ViewOfRun {
             }
         }
         request.source_is_open = false;
-        request.purpose = body.purpose.clone().or(request.purpose.take());
+        request.purpose = kept(body.purpose.as_deref()).or(request.purpose.take());
         request.step = event.step.or(request.step);
     }
 
@@ -252,7 +253,7 @@ impl ViewOfRun {
         attempt.usage = tokens(body.usage.as_ref()).or(attempt.usage.take());
         attempt.told = Told {
             error_source: body.error_source.or(attempt.told.error_source),
-            terminal_event: body.terminal_event.clone().or(attempt.told.terminal_event.take()),
+            terminal_event: kept(body.terminal_event.as_deref()).or(attempt.told.terminal_event.take()),
             idle_ms: body.idle_ms.or(attempt.told.idle_ms),
             parent: attempt.told.parent.take(),
             kind: attempt.told.kind,
@@ -324,7 +325,7 @@ impl ViewOfRun {
         attempt.output_started = body.output_started.or(attempt.output_started);
         attempt.output_discarded = body.output_discarded.or(attempt.output_discarded);
         if let Some(changed) = &body.changed {
-            attempt.changed.clone_from(changed);
+            attempt.changed = changed.iter().map(|what| redact(what)).collect();
         }
         request.pending = Some(Pending { at: event.ts, delay_ms: span(body.delay_ms) });
         request.tell_number(number(body.attempt));

@@ -5,6 +5,7 @@ use retryscope_events::Source;
 use retryscope_record::{Mark, Origin};
 
 use crate::count::{Bound, Evidence};
+use crate::redact::{kept, redact};
 
 use super::candidate::merge_facts;
 use super::ids::RequestIds;
@@ -43,8 +44,7 @@ impl ViewOfRun {
                     None => self.open_or_last_turn(),
                 };
                 self.turns[index].touch(at);
-                let end =
-                    End { outcome: *outcome, reason: reason.clone(), message: message.clone(), at, origin };
+                let end = End::new(*outcome, reason.as_deref(), message.as_deref(), at, origin);
                 self.end_turn(index, end);
             }
             Mark::Anchor(id) => {
@@ -83,7 +83,9 @@ impl ViewOfRun {
                     }
                 }
             }
-            Mark::Explained { reason, message } => self.explained = Some((reason.clone(), message.clone())),
+            Mark::Explained { reason, message } => {
+                self.explained = Some((kept(reason.as_deref()), redact(message)));
+            }
             Mark::Copied => {
                 if let Some(turn) = self.turns.last_mut() {
                     turn.requests.retain(|r| r.end.is_some());
@@ -124,9 +126,11 @@ impl ViewOfRun {
                 self.turns[index].complete = true;
             }
             Mark::BlindSpot(text) => {
-                self.blind_spots.insert(text.clone());
+                if !self.blind_spots.contains(text) {
+                    self.blind_spots.insert(redact(text));
+                }
             }
-            Mark::Setting { name, value } => self.settings.push((name.clone(), value.clone())),
+            Mark::Setting { name, value } => self.settings.push((name.clone(), redact(value))),
         }
     }
 }

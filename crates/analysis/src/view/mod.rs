@@ -21,12 +21,12 @@ use retryscope_events::{Body, Event};
 use retryscope_record::{Anchor, Facts, Origin, RawFailure, Shown, TurnOutcome};
 use serde::{Deserialize, Serialize};
 
-use crate::redact::redact;
+use crate::redact::{kept, redact};
 use crate::run::Declared;
 use crate::tools::{Entry, What};
 
 pub(crate) use candidate::merge_facts;
-use candidate::take;
+use candidate::{take, take_name};
 use ids::RequestIds;
 pub(crate) use memo::Memo;
 pub(crate) use request::{RequestEnd, RequestView};
@@ -151,6 +151,18 @@ pub(crate) struct End {
     pub(crate) origin: Origin,
 }
 
+impl End {
+    pub(super) fn new(
+        outcome: TurnOutcome,
+        reason: Option<&str>,
+        message: Option<&str>,
+        at: Option<DateTime<Utc>>,
+        origin: Origin,
+    ) -> Self {
+        Self { outcome, reason: kept(reason), message: kept(message), at, origin }
+    }
+}
+
 impl TurnView {
     /// Notes an id that stands in it. Lines of one message repeat what those just before them say.
     fn note(&mut self, id: Anchor) {
@@ -218,8 +230,9 @@ impl ViewOfRun {
                         .insert(format!("the policy that this run recorded cannot be read: {why}"));
                 }
                 if let Some(first) = body.candidates.iter().flatten().next() {
-                    self.facts.provider = self.facts.provider.take().or_else(|| first.provider.clone());
-                    self.facts.model = self.facts.model.take().or_else(|| first.model.clone());
+                    let named = |said: &Option<String>| kept(said.as_deref());
+                    self.facts.provider = self.facts.provider.take().or_else(|| named(&first.provider));
+                    self.facts.model = self.facts.model.take().or_else(|| named(&first.model));
                 }
             }
             Body::ModelRequest(body) => self.request(turn, origin, event, body, memo),
@@ -229,16 +242,8 @@ impl ViewOfRun {
             Body::ModelResponse(body) => self.response(turn, origin, event, body, memo),
             Body::ModelFailed(body) => self.failed(turn, origin, event, body, raw, memo),
             Body::RunFinished(body) => self.finished(turn, origin, event.ts, body),
-            Body::RunCancelled(body) => self.end_turn(
-                turn,
-                End {
-                    outcome: TurnOutcome::Cancelled,
-                    reason: body.by.clone(),
-                    message: None,
-                    at: event.ts,
-                    origin,
-                },
-            ),
+            Body::RunCancelled(body) => self
+                .end_turn(turn, End::new(TurnOutcome::Cancelled, body.by.as_deref(), None, event.ts, origin)),
             _ => {}
         }
         true
@@ -247,9 +252,9 @@ impl ViewOfRun {
     /// Keeps what the ledger needs. Model traffic counts only once there is something that it may have to stop for.
     fn note_ledger(&mut self, turn: usize, origin: Origin, event: &Event) {
         let what = match &event.body {
-            Body::ToolAttempt(body) => What::Attempt(Box::new(body.clone())),
-            Body::PermissionDenied(body) => What::Denied(body.clone()),
-            Body::BudgetDenied(body) => What::BudgetSpent(body.clone()),
+            Body::ToolAttempt(body) => What::attempt(body),
+            Body::PermissionDenied(body) => What::denied(body),
+            Body::BudgetDenied(body) => What::budget_spent(body),
             Body::RunCancelled(_) => What::Cancelled,
             _ if self.ledger.is_empty() => return,
             Body::RunFinished(_) => What::Ended,
@@ -336,7 +341,7 @@ impl ViewOfRun {
 
     fn note_envelope(&mut self, event: &Event) {
         self.touch(event.ts);
-        take(&mut self.facts.agent_version, event.agent_version.as_ref());
+        take_name(&mut self.facts.agent_version, event.agent_version.as_ref());
         take(&mut self.facts.parent_run_id, event.parent_run_id.as_ref());
         take(&mut self.facts.parent_call_id, event.parent_call_id.as_ref());
     }
