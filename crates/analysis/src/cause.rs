@@ -36,6 +36,11 @@ pub(crate) fn cause_of(requests: &[LogicalRequest], end: Option<&End>) -> Option
     let end = end?;
     let message = end.message.as_deref()?;
     let failure: Failure = judge(&Said { message: Some(message), at: end.at, ..Said::default() });
+    // Every request was answered: what the agent says is why it stopped, and, of no known kind, no failure of a request.
+    let mut own = requests.iter().filter(|r| r.source == Source::Foreground).peekable();
+    if failure.class == Class::Unknown && own.peek().is_some() && own.all(|r| r.outcome.is_ok()) {
+        return None;
+    }
     let asked = place.map(|place| &requests[place]).or(requests.last());
     let candidate = asked.and_then(|r| r.attempts.last()).map(|a| a.candidate.clone()).unwrap_or_default();
     Some(Cause { failure, candidate, request: place, evidence: vec![end.origin] })

@@ -39,7 +39,12 @@ impl Conversation {
     }
 
     /// The program around says that the prompt failed; it may still try again, in its own way.
+    ///
+    /// That it was aborted is told by the request that it cut, too, and is no failure of the one before.
     pub(in crate::pi) fn prompt_failed(&mut self, error: Option<String>, say: &mut Say<'_>) {
+        if error.as_deref().is_some_and(|error| error.contains("abort")) {
+            return;
+        }
         match &self.now.open {
             Some(open) if open.failed() && !open.said_over => self.say_over(say),
             None if self.now.turn.is_some() && self.now.requests == 0 => {
