@@ -180,13 +180,6 @@ pub enum Mark {
     TurnComplete,
     /// A sentence about what this source cannot show, for the person.
     BlindSpot(String),
-    /// A retry setting in force.
-    Setting {
-        /// The agent's name of the setting.
-        name: String,
-        /// Its value.
-        value: String,
-    },
 }
 
 /// Facts that name a run.

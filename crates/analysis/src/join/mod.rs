@@ -129,12 +129,11 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
         ));
     }
     let outcome = turns.last().map_or(RunOutcome::Unknown, |t| t.outcome);
-    let told = parts.iter().flat_map(|p| p.view.settings.iter().cloned());
     let read = settings
         .into_iter()
         .flat_map(retryscope_policy::Settings::entries)
         .map(|s| (s.name.clone(), s.value.to_string()));
-    let settings: Vec<(String, String)> = read.chain(told).collect();
+    let settings: Vec<(String, String)> = read.collect();
     let mut sources: Vec<SourceId> = parts.iter().flat_map(|p| &p.sources).copied().collect();
     sources.sort_unstable();
     sources.dedup();

@@ -130,7 +130,6 @@ impl ViewOfRun {
                     self.blind_spots.insert(redact(text));
                 }
             }
-            Mark::Setting { name, value } => self.settings.push((name.clone(), redact(value))),
         }
     }
 }

@@ -65,8 +65,6 @@ pub(crate) struct ViewOfRun {
     pub(crate) ends_elsewhere: bool,
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) blind_spots: BTreeSet<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) settings: Vec<(String, String)>,
     /// The agent's word and sentence for the end of the last turn, from a file beside the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) explained: Option<(Option<String>, String)>,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use retryscope_policy::own::OwnPolicy;
 use retryscope_record::RunKey;
 
 use crate::budget::BudgetPolicy;
@@ -21,7 +22,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {
-    let own = subject.own.and_then(|policy| policy.budget);
+    let own = subject.own.and_then(OwnPolicy::budget_in_force);
     let BudgetPolicy { limit, floor } =
         own.map_or_else(BudgetPolicy::default, |own| BudgetPolicy { limit: own.limit, floor: own.floor });
     let counts = &subject.run.counts;
