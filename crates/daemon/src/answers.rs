@@ -23,6 +23,7 @@ const GAPS: &[&str] = &[
     "torn_line",
     "oversized_line",
     "incomplete_record",
+    "unusable_field",
     "newer_version",
     "missing_sequence",
     "database",

@@ -501,7 +501,9 @@ impl Sink for Into<'_> {
     }
 
     fn gap(&mut self, _place: Place, kind: GapKind) {
-        self.state.engine.gap(self.view, self.id);
+        if kind.hides_records() {
+            self.state.engine.gap(self.view, self.id);
+        }
         if kind == GapKind::OversizedLine {
             self.state.counts.oversized += 1;
         }
