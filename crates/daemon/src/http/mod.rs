@@ -16,6 +16,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use retryscope_scan::choose::Unchosen;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -126,8 +127,15 @@ async fn runs(State(shared): Handle) -> Response {
 
 async fn run(State(shared): Handle, Path(id): Path<String>) -> Response {
     match blocking(move || shared.run(&id)).await {
-        Some(Some(run)) => answer(&run),
-        _ => problem(StatusCode::NOT_FOUND, "no such run"),
+        Some(Ok(run)) => answer(&run),
+        Some(Err(Unchosen::None { .. })) => problem(StatusCode::NOT_FOUND, "no such run"),
+        Some(Err(Unchosen::Several(keys))) => {
+            let names: Vec<String> = keys.iter().map(|key| format!("{}:{}", key.agent, key.id)).collect();
+            let body = json!({"error": "the name fits several runs", "candidates": names});
+            (StatusCode::CONFLICT, [(header::CONTENT_TYPE, "application/json")], body.to_string())
+                .into_response()
+        }
+        None => problem(StatusCode::INTERNAL_SERVER_ERROR, "cannot give the run"),
     }
 }
 
