@@ -42,7 +42,7 @@ impl Shared {
             self.add_own(&state, &mut extra);
             // Run metrics are withheld until the backlog is read, so that the first scrape is a baseline.
             if state.ready {
-                extra.add_runs(state.gauges.values(), now);
+                extra.add_runs(state.gauges.values(), &state.totals, now);
                 extra.add_budgets(&state.totals, config.budget, now);
                 runs = self.text_of(&state);
             }
