@@ -55,6 +55,7 @@ impl Shared {
         let number = |n: u64| n as f64;
         let counts = &state.counts;
         extra.add("retryscope_build_info", &[env!("CARGO_PKG_VERSION")], 1.0);
+        extra.add("retryscope_ready", &[], if state.ready { 1.0 } else { 0.0 });
         extra.add("retryscope_revisions_total", &["reread"], number(state.totals.revisions()));
         extra.add("retryscope_folded_total", &[], number(state.totals.folded()));
         extra.add("retryscope_series", &[], state.totals.series() as f64);

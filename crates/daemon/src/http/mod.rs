@@ -7,7 +7,7 @@
 mod server;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -40,7 +40,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .layer(middleware::from_fn_with_state(shared.clone(), needs_token));
     Router::new()
         .route("/metrics", get(metrics))
-        .route("/-/healthy", get(|| async { "healthy\n" }))
+        .route("/-/healthy", get(healthy))
         .route("/-/ready", get(ready))
         .merge(guarded)
         .fallback(|| async { problem(StatusCode::NOT_FOUND, "nothing is served here") })
@@ -111,8 +111,16 @@ async fn metrics(State(shared): Handle) -> Response {
     }
 }
 
+/// Asks no lock: a reader that hangs may hold it.
+async fn healthy(State(shared): Handle) -> Response {
+    match shared.reader.trouble(Instant::now()) {
+        None => "healthy\n".into_response(),
+        Some(trouble) => (StatusCode::SERVICE_UNAVAILABLE, format!("{trouble}\n")).into_response(),
+    }
+}
+
 async fn ready(State(shared): Handle) -> Response {
-    match blocking(move || shared.lock().ready).await {
+    match blocking(move || shared.look().ready).await {
         Some(true) => "ready\n".into_response(),
         _ => (StatusCode::SERVICE_UNAVAILABLE, "reading the backlog\n").into_response(),
     }
