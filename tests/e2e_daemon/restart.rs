@@ -107,7 +107,7 @@ fn crashes_at_any_moment_under_load_with_rotation() {
                 daemon.counts(written);
                 let counted = chrono::Utc::now();
                 until("saved", || match daemon.sum_of("retryscope_checkpoint_timestamp_seconds", "") {
-                    at if at >= counted.timestamp() as f64 => Ok(()),
+                    at if at as i64 >= counted.timestamp() => Ok(()),
                     at => Err((at, counted)),
                 });
             }

@@ -254,12 +254,21 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use retryscope_record::SourceId;
+
     use super::*;
 
     #[test]
     fn markup_and_control_characters_cannot_leave_an_attribute() {
         assert_eq!(escaped("a\"<b>&"), "a&quot;&lt;b&gt;&amp;");
         assert!(!escaped("x\u{1b}[2Jy").contains('\u{1b}'));
+    }
+
+    #[test]
+    fn a_place_is_named_once() {
+        let at = |source, line| Origin { source: SourceId(source), place: Place::Line(line) };
+        let evidence = [at(1, 2), at(1, 3), at(1, 2), at(2, 2), at(1, 3)];
+        assert_eq!(places(&evidence).collect::<Vec<_>>(), [at(1, 2), at(1, 3), at(2, 2)]);
     }
 
     #[test]
