@@ -194,6 +194,10 @@ def alert_groups():
               "retryscoped on {{ $labels.instance }} is {{ $value | humanizeDuration }} behind",
               "It does not keep up with the logs, or a file system hangs. Next: dashboard retryscoped, then its log.",
               "5m", reason="lag"),
+        alert("RetryscopeBlind", "warning", "platform", "retryscope_ready == 0",
+              "retryscoped on {{ $labels.instance }} has been reading its backlog for half an hour",
+              "Until it is read there are no metrics of runs, so no other alert about its agents can fire. Next: "
+              "/-/healthy says whether its reading thread is alive, its log what it reads.", "30m", reason="backlog"),
         alert("RetryscopeBlind", "warning", "platform",
               f"sum by (job, instance) (increase(retryscope_gaps_total[10m])) > {GAPS_MIN}",
               "retryscoped on {{ $labels.instance }} cannot read many records",

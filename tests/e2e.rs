@@ -5,6 +5,7 @@
 mod planted;
 
 mod e2e {
+    mod answers;
     mod architecture;
     mod audit;
     mod bad_input;

@@ -77,6 +77,23 @@ def events():
             lines += 1
     assert lines > 200
     assert list(check.iter_errors({"v": 1, "type": "model.retry"})), "the schema lets everything pass"
+    # What stands inside a field is described, too; the check of a line says the same.
+    good = {"v": 1, "ts": "2026-11-01T10:00:00.000Z", "run_id": "r"}
+    for kind, fields, ok in [
+        ("model.request", {"candidate": {"provider": "p", "model": "m"}}, True),
+        ("model.request", {"candidate": {"provider": 5}}, False),
+        ("model.request", {"provider": 5}, False),
+        ("run.started", {"candidates": [{"model": "m"}], "policy": {"any": [1]}}, True),
+        ("run.started", {"candidates": ["gpt"]}, False),
+        ("model.response", {"usage": {"input_tokens": 3, "cost_usd": 0.5}}, True),
+        ("model.response", {"usage": {"input_tokens": "many"}}, False),
+        ("model.retry", {"budget": {"used": "all"}}, False),
+        ("model.fallback", {"failures": [503, None, "timeout"]}, True),
+    ]:
+        event = {**good, "type": kind, **fields}
+        assert check.is_valid(event) == ok, f"{kind} {fields}: expected {'valid' if ok else 'invalid'}"
+        done = subprocess.run([BINARY, "schema", "check", "-"], input=json.dumps(event), capture_output=True, text=True)
+        assert (done.returncode == 0) == ok, f"{kind} {fields}: {done.stdout}"
     print(f"events: {lines} lines are valid")
 
 

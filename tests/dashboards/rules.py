@@ -211,6 +211,10 @@ scenario("near miss: a restart of three minutes",
 scenario("it falls behind", [gauge("retryscope_read_lag_seconds", (10, 1), (20, 300))],
          [(14, BLIND, False), (17, BLIND, True, {"reason": "lag"})])
 scenario("near miss: a slow look", [gauge("retryscope_read_lag_seconds", (10, 1), (4, 300), (20, 100))], nothing(11, 14, 16, 30))
+scenario("the backlog is never read", [gauge("retryscope_ready", (60, 0))],
+         [(29, None, False), (31, BLIND, True, {"reason": "backlog"})])
+scenario("near miss: a long backlog, then a restart with a short one",
+         [gauge("retryscope_ready", (25, 0), (10, 1), (10, 0), (20, 1))], nothing(24, 31, 40, 60))
 scenario("many unreadable records", [series("retryscope_gaps_total", [(10, 0), (20, 5)], kind="invalid_json")],
          [(9, BLIND, False), (20, BLIND, True, {"reason": "gaps"})])
 scenario("near miss: torn lines now and then", [series("retryscope_gaps_total", [(60, 0.5)], kind="torn_line")], nothing(15, 30, 59))

@@ -18,8 +18,20 @@ fn read(bytes: &[u8]) -> Ran {
     Ran { stderr: answer.stderr.replace(folder.path().to_str().unwrap(), "DIR"), ..answer }
 }
 
+/// What is odd about a line.
+#[derive(Clone, Copy, PartialEq)]
+enum Odd {
+    /// It is none of ours.
+    Other,
+    /// A field of it: the record counts.
+    Field,
+    /// It cannot be read.
+    Line,
+}
+
 /// The file with something odd in the middle still tells its two attempts.
-fn survives(odd: &[u8], gap: bool) -> Ran {
+fn survives(odd: &[u8], what: Odd) -> Ran {
+    let gap = what == Odd::Line;
     let mut bytes = Vec::new();
     for line in [HEAD.as_bytes(), RETRY.as_bytes(), odd, ANSWER.as_bytes(), END.as_bytes()] {
         bytes.extend_from_slice(line);
@@ -32,21 +44,27 @@ fn survives(odd: &[u8], gap: bool) -> Ran {
     assert_eq!(count[if gap { "min" } else { "value" }], 2, "{run}");
     assert_eq!(count["max"].is_null() && gap, gap, "{run}");
     assert_eq!(run["run"]["outcome"], "succeeded");
-    assert_eq!(answer.code, if gap { 3 } else { 0 }, "{}", answer.stderr);
+    assert_eq!(answer.code, if what == Odd::Other { 0 } else { 3 }, "{}", answer.stderr);
     answer
 }
 
 #[test]
 fn odd_lines_are_gaps_and_nothing_after_them_is_lost() {
-    survives(b"", false);
-    survives(b"{\"type\":\"model.retry\",", true);
-    survives(b"\x00\x00\x00", true);
-    survives(b"\xff\xfe\xfd", true);
-    survives(b"[1,2,3]", true);
-    survives("{\"note\":\"line\u{2028}separator\"}".as_bytes(), false);
-    survives(&[b'[', b'['].repeat(200_000), true);
-    survives(br#"{"type":"tool.attempt","run_id":"r1","attempt":"x","ts":5}"#.as_slice(), false);
-    let newer = survives(br#"{"v":2,"type":"model.retry","run_id":"r1"}"#.as_slice(), true);
+    survives(b"", Odd::Other);
+    survives(b"{\"type\":\"model.retry\",", Odd::Line);
+    survives(b"\x00\x00\x00", Odd::Line);
+    survives(b"\xff\xfe\xfd", Odd::Line);
+    survives(b"[1,2,3]", Odd::Line);
+    survives("{\"note\":\"line\u{2028}separator\"}".as_bytes(), Odd::Other);
+    survives(&[b'[', b'['].repeat(200_000), Odd::Line);
+    let fields =
+        survives(br#"{"type":"tool.attempt","run_id":"r1","attempt":"x","ts":5}"#.as_slice(), Odd::Field);
+    assert!(
+        fields.stderr.contains("events.jsonl:3: the value of `attempt` cannot be used"),
+        "{}",
+        fields.stderr
+    );
+    let newer = survives(br#"{"v":2,"type":"model.retry","run_id":"r1"}"#.as_slice(), Odd::Line);
     assert!(newer.stderr.contains("schema version 2, this program reads up to 1"), "{}", newer.stderr);
     assert!(newer.stderr.contains("events.jsonl:3"), "{}", newer.stderr);
 }

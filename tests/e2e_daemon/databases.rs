@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
-use super::support::Place;
+use super::support::{Place, until};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures").join(name)
@@ -94,4 +94,35 @@ fn rotated_copies_in_either_form_are_not_read() {
         place.append("events.jsonl", &super::support::many("a", 30 + round * 10..40 + round * 10));
         daemon.counts_and_stays(40 + round * 10);
     }
+}
+
+/// A database that cannot be read for now takes nothing back from what was read of it.
+#[test]
+fn a_database_that_cannot_be_queried_for_now_opens_no_count() {
+    let place = Place::new();
+    let path = place.log("opencode.db");
+    fs::copy(fixture("opencode/500_500_ok/logs/home/.local/share/opencode/opencode.db"), &path).unwrap();
+    let database = Connection::open(&path).unwrap();
+    let daemon = place.start();
+    until("read", || if daemon.logical() > 0.0 { Ok(()) } else { Err(daemon.metrics()) });
+    let logical = daemon.logical() as usize;
+    let counts = || {
+        let runs: serde_json::Value = serde_json::from_str(&daemon.get("/api/v1/runs").body).unwrap();
+        runs["runs"].as_array().unwrap().iter().map(|run| run["counts"].clone()).collect::<Vec<_>>()
+    };
+    let before = counts();
+    // As in the midst of a migration.
+    let rename = |from: &str, to: &str| {
+        let text = format!("PRAGMA foreign_keys=OFF; ALTER TABLE message RENAME COLUMN {from} TO {to};");
+        database.execute_batch(&text).unwrap();
+    };
+    rename("data", "away");
+    until("a gap", || match daemon.sum_of("retryscope_gaps_total", "kind=\"database\"") {
+        n if n > 0.0 => Ok(()),
+        _ => Err(daemon.metrics()),
+    });
+    assert_eq!(counts(), before);
+    rename("away", "data");
+    daemon.counts_and_stays(logical);
+    assert_eq!(counts(), before);
 }

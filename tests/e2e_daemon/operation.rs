@@ -5,7 +5,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::support::{Place, answered, many, until};
+use super::support::{Daemon, Place, answered, many, until};
 
 #[test]
 fn a_configuration_is_checked() {
@@ -283,4 +283,20 @@ fn a_short_wait_beside_a_used_up_quota_is_no_reset() {
     let resets = "retryscope_quota_reset_timestamp_seconds";
     assert_eq!(daemon.sum_of(resets, r#"provider="acme""#), 0.0);
     assert_eq!(daemon.sum_of(resets, r#"provider="other""#), 1_793_524_200.0);
+}
+
+/// While the backlog is read, that is said; the reading thread is at work all the while.
+#[test]
+fn readiness_is_a_metric() {
+    let place = Place::new();
+    place.append("events.jsonl", &many("a", 0..3));
+    let daemon = Daemon::start_unready(&place.folder.path().join("logs"), &place.state(), &[]);
+    until("ready", || {
+        let (ready, metrics) = (daemon.get("/-/ready").status == 200, daemon.metrics());
+        assert_eq!(super::support::sum(&metrics, "retryscope_ready", "").fract(), 0.0);
+        assert!(metrics.contains("\nretryscope_ready "), "{metrics}");
+        if ready { Ok(()) } else { Err(metrics) }
+    });
+    assert_eq!(daemon.sum_of("retryscope_ready", ""), 1.0);
+    assert_eq!(daemon.get("/-/healthy").status, 200);
 }

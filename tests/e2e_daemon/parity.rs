@@ -127,3 +127,102 @@ fn a_policy_decides_who_may_receive_data() {
     let free = free.start_with(&["--as-of", NOW]);
     assert_eq!(free.sum_of("retryscope_audit_findings_total", "rule=\"RS401\""), 0.0);
 }
+
+fn json(answer: &super::support::Answer) -> serde_json::Value {
+    serde_json::from_str(&answer.body).unwrap_or_else(|error| panic!("{error}: {answer:?}"))
+}
+
+/// What the API answers is what the program says of the same logs.
+#[test]
+fn the_api_answers_as_the_program_does() {
+    let place = Place::new();
+    let line = |agent: &str, run: &str, kind: &str, more: &str| {
+        format!(
+            "{{\"v\":1,\"type\":\"{kind}\",\"ts\":\"2026-11-01T10:00:00.000Z\",\"run_id\":\"{run}\",\"agent\":\"{agent}\"{more}}}\n"
+        )
+    };
+    for (agent, run) in [("demo", "same"), ("other", "same")] {
+        place.append("events.jsonl", &line(agent, run, "model.response", ",\"request_id\":\"q\""));
+        place.append("events.jsonl", &line(agent, run, "run.finished", ",\"outcome\":\"succeeded\""));
+    }
+    place.append("events.jsonl", &line("demo", "parent-1", "model.response", ",\"request_id\":\"q\""));
+    place.append("events.jsonl", &line("demo", "parent-1", "run.finished", ",\"outcome\":\"succeeded\""));
+    let child = ",\"parent_run_id\":\"parent-1\"";
+    let failed = format!("{child},\"request_id\":\"q\",\"status\":503");
+    place.append("events.jsonl", &line("demo", "child-1", "model.failed", &failed));
+    let ended = format!("{child},\"outcome\":\"failed\"");
+    place.append("events.jsonl", &line("demo", "child-1", "run.finished", &ended));
+
+    let daemon = place.start_with(&["--as-of", NOW]);
+    let now: DateTime<Utc> = NOW.parse().unwrap();
+    let scan = Scan::of_roots(&[place.folder.path().join("logs")]);
+    let runs = scan.runs(now);
+    let parent = runs.iter().find(|run| &*run.key.id == "parent-1").unwrap();
+    let children = retryscope_scan::choose::Children::among(&runs);
+    let wanted = retryscope_analysis::summarize(parent, children.of(parent), now);
+    assert!(wanted.contains("subagent"), "{wanted}");
+    for name in ["parent-1", "demo:parent-1", "par"] {
+        let told = json(&daemon.get(&format!("/api/v1/runs/{name}")));
+        assert_eq!(told["run"]["run_id"], "parent-1", "{name}");
+        assert_eq!(told["summary"], wanted.as_str(), "{name}");
+    }
+    let listed = json(&daemon.get("/api/v1/runs"));
+    let listed = listed["runs"].as_array().unwrap();
+    let listed = listed.iter().find(|entry| entry["run"]["run_id"] == "parent-1").unwrap();
+    assert_eq!(listed["summary"], wanted.as_str());
+
+    let several = daemon.get("/api/v1/runs/same");
+    assert_eq!(several.status, 409);
+    assert_eq!(json(&several)["candidates"], serde_json::json!(["demo:same", "other:same"]));
+    assert_eq!(json(&daemon.get("/api/v1/runs/other:same"))["run"]["agent"], "other");
+    for name in ["none", "third:same"] {
+        assert_eq!(daemon.get(&format!("/api/v1/runs/{name}")).status, 404, "{name}");
+    }
+}
+
+/// However many names a log makes up, each metric has as many series as the contract allows.
+#[test]
+fn names_beyond_the_limits_are_folded_in_every_metric() {
+    let place = Place::new();
+    let mut text = String::new();
+    for n in 0..120 {
+        let line = |kind: &str, more: &str| {
+            format!(
+                "{{\"v\":1,\"type\":\"{kind}\",\"ts\":\"2026-12-23T23:59:{:02}.000Z\",\"run_id\":\"r{n}\",\"agent\":\"agent{n}\",\"agent_version\":\"{n}\"{more}}}\n",
+                n % 60
+            )
+        };
+        let asked = format!(
+            ",\"request_id\":\"q\",\"provider\":\"provider{n}\",\"model\":\"m\",\"status\":429,\"code\":\"insufficient_quota\",\"reset_at\":\"2026-12-25T00:00:00Z\""
+        );
+        text += &line("model.failed", &asked);
+        // Versions of one agent.
+        text += &line("model.response", &format!(",\"request_id\":\"p\",\"provider\":\"provider{n}\""))
+            .replace(&format!("\"agent{n}\""), "\"agent1\"")
+            .replace(&format!("\"r{n}\""), &format!("\"s{n}\""));
+    }
+    place.append("events.jsonl", &text);
+    let daemon = place.start_with(&["--as-of", NOW]);
+    let metrics = daemon.metrics();
+    let series = |name: &str| metrics.lines().filter(|line| line.starts_with(&format!("{name}{{"))).count();
+    let sum = |name: &str| super::support::sum(&metrics, name, "");
+    for (name, most) in [
+        ("retryscope_runs_active", 21),
+        ("retryscope_agent_info", 21 * 21),
+        ("retryscope_hidden_requests_estimate", 2 * 101),
+        ("retryscope_quota_reset_timestamp_seconds", 101),
+    ] {
+        assert!((1..=most).contains(&series(name)), "{name}: {}", series(name));
+    }
+    let versions = metrics
+        .lines()
+        .filter(|line| line.starts_with("retryscope_agent_info{") && line.contains("agent=\"agent1\""));
+    assert_eq!(versions.count(), 21);
+    // Whose names are folded is counted all the same, and under the same name everywhere.
+    assert_eq!(sum("retryscope_runs_active"), 240.0);
+    let names = |name: &str| -> std::collections::BTreeSet<String> {
+        let lines = metrics.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+        lines.filter_map(|line| Some(line.split("agent=\"").nth(1)?.split('"').next()?.to_owned())).collect()
+    };
+    assert_eq!(names("retryscope_runs_active"), names("retryscope_logical_requests_total"));
+}

@@ -87,16 +87,31 @@ fn crashes_at_any_moment_under_load_with_rotation() {
                 fs::rename(place.log("events.jsonl"), to).unwrap();
             }
             if step == round {
-                // Somewhere between two looks, in the middle of a line.
                 let line = answered("a", written);
                 let (begin, end) = line.split_at(line.len() / 2);
                 place.append("events.jsonl", begin);
-                std::thread::sleep(std::time::Duration::from_millis(round * 7));
+                // Half a line is found there, or may be found in any look between.
+                if round % 2 == 0 {
+                    daemon.counts(written);
+                }
                 place.append("events.jsonl", end);
                 written += 1;
             }
         }
-        std::thread::sleep(std::time::Duration::from_millis(round * 23));
+        // Before it has seen what came last, when it has counted some or all of it, when it has saved that.
+        match round % 4 {
+            0 => {}
+            1 => until("counting", || if daemon.logical() > 0.0 { Ok(()) } else { Err(daemon.metrics()) }),
+            2 => daemon.counts(written),
+            _ => {
+                daemon.counts(written);
+                let counted = chrono::Utc::now();
+                until("saved", || match daemon.sum_of("retryscope_checkpoint_timestamp_seconds", "") {
+                    at if at as i64 >= counted.timestamp() => Ok(()),
+                    at => Err((at, counted)),
+                });
+            }
+        }
         daemon.crash();
     }
     place.start().counts_and_stays(written);

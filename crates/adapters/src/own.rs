@@ -128,6 +128,9 @@ impl LineDecoder for Events {
         let result = reader.read(line, |event| {
             self.agents.lock().unwrap_or_else(PoisonError::into_inner).name(event);
             self.note_sequence(place, event, sink);
+            for name in event.unusable() {
+                sink.gap(place, GapKind::UnusableField { name: name.to_owned() });
+            }
             sink.item(place, Item::Event(event, None));
         });
         self.reader = reader;

@@ -47,7 +47,7 @@ pub use retryscope_taxonomy::{Class, Reason, reset_from_ms};
 pub use run::{Attempt, Cause, Declared, LogicalRequest, RequestOutcome, Run, RunOutcome, Time, Told, Turn};
 pub use sums::Sums;
 pub use totals::{
-    ATTEMPT_BUCKETS, Aliases, DEFAULT_MAX_SERIES, DELAY_BUCKETS, Histogram, LATE_AFTER, Labels, Metric,
-    Series, Totals,
+    ATTEMPT_BUCKETS, Aliases, DEFAULT_MAX_SERIES, DELAY_BUCKETS, Folding, Histogram, LATE_AFTER, Labels,
+    Metric, Series, Totals,
 };
 pub use waits::Waits;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::count::Count;
 use crate::explain::in_short;
 use crate::run::{LogicalRequest, Run, RunOutcome};
+use crate::totals::Aliases;
 
 /// A log that has been quiet without an end for less than this may go on: its run is running.
 pub(crate) const MAY_GO_ON: TimeDelta = TimeDelta::minutes(5);
@@ -46,7 +47,7 @@ pub struct RunLine {
     pub upstream_requests: Count,
     /// What happened, in a few words; empty where there is nothing to say.
     pub in_short: String,
-    /// Providers that were asked.
+    /// Providers that were asked; `unknown` among them where nothing names one.
     pub providers: BTreeSet<String>,
 }
 
@@ -54,11 +55,13 @@ impl RunLine {
     /// Returns the line of a run.
     pub fn of(run: &Run) -> Self {
         let attempts = run.turns.iter().flat_map(|t| &t.requests).flat_map(|r| &r.attempts);
-        let asked = attempts.filter_map(|attempt| attempt.candidate.provider.as_ref());
+        // Under the names that the metrics have for them, so that what an alert names is found here.
+        let unaliased = Aliases::default();
+        let asked = attempts.map(|attempt| unaliased.provider(run, Some(&attempt.candidate)));
         let mut providers = BTreeSet::new();
-        for provider in run.facts.provider.iter().chain(asked) {
+        for provider in run.facts.provider.as_deref().into_iter().chain(asked) {
             if !providers.contains(provider) {
-                providers.insert(provider.clone());
+                providers.insert(provider.to_owned());
             }
         }
         Self {

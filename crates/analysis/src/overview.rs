@@ -44,7 +44,7 @@ pub struct Exhausted {
 /// Sums over runs.
 pub fn overview(runs: &[&Run]) -> Overview {
     let mut killed: BTreeMap<String, usize> = BTreeMap::new();
-    let mut settings: BTreeMap<(String, String), (usize, u64)> = BTreeMap::new();
+    let mut settings: BTreeMap<(String, String, String), (usize, u64)> = BTreeMap::new();
     let mut exhausted: BTreeMap<(String, String), Exhausted> = BTreeMap::new();
     let mut unretried = 0;
     for run in runs {
@@ -87,9 +87,8 @@ pub fn overview(runs: &[&Run]) -> Overview {
         for remedy in remedies(run, turn, &[]) {
             if let Some(setting) = remedy.setting {
                 // The advice without what it would have changed in one run.
-                let text = remedy.text.split(" (without the hidden").next().unwrap_or_default().to_owned();
-                let entry =
-                    settings.entry((run.key.agent.to_string(), format!("{setting}\u{1}{text}"))).or_default();
+                let key = (run.key.agent.to_string(), setting, remedy.text);
+                let entry = settings.entry(key).or_default();
                 entry.0 += 1;
                 entry.1 += turn.time.lost_ms.unwrap_or(0) + turn.counts.retries.bound.min;
             }
@@ -99,11 +98,7 @@ pub fn overview(runs: &[&Run]) -> Overview {
     killed_by.sort_by_key(|(name, n)| (std::cmp::Reverse(*n), name.clone()));
     let mut settings: Vec<_> = settings.into_iter().collect();
     settings.sort_by_key(|(key, (n, weight))| (std::cmp::Reverse((*weight, *n)), key.clone()));
-    let settings = settings
-        .into_iter()
-        .take(3)
-        .map(|((agent, text), (n, _))| (agent, text.split('\u{1}').nth(1).unwrap_or_default().to_owned(), n))
-        .collect();
+    let settings = settings.into_iter().take(3).map(|((agent, _, text), (n, _))| (agent, text, n)).collect();
     Overview {
         sums: Sums::of(runs.iter().copied()),
         killed_by,

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use self::growth::{Added, BySeries, is_late};
 use self::keys::{Names, Table};
 use self::labels::Seen;
-pub use self::labels::{Aliases, Labels};
+pub use self::labels::{Aliases, Folding, Labels};
 use self::samples::Sample;
 use crate::budget::{Budget, Scope};
 use crate::rules::{self, HeldTo, Verdict};
@@ -189,6 +189,11 @@ impl Totals {
     /// Returns how many runs broke a rule, by agent and rule.
     pub fn findings(&self) -> impl Iterator<Item = (&str, &str, u64)> {
         self.findings.iter().map(|((agent, rule), n)| (agent.as_str(), rule.as_str(), *n))
+    }
+
+    /// Returns how names are folded that are shown beside the counters.
+    pub fn folding(&self) -> Folding {
+        self.seen.folding()
     }
 
     /// Forgets what a run has added, so that it takes no memory; its counts stay. Only for runs that cannot grow any more.

@@ -45,6 +45,11 @@ pub fn counted(of: Bound, one: &str, many: &str) -> String {
     format!("{} {}", bound(of), if of.max == Some(1) || of.max.is_none() && of.min == 1 { one } else { many })
 }
 
+/// Returns a number of things: `1 run`, `2 runs`.
+pub fn number(n: usize, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
 /// Returns `n time` or `n times`.
 pub fn times(n: u64) -> String {
     match n {

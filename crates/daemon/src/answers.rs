@@ -10,9 +10,10 @@ use std::sync::{Arc, PoisonError};
 
 use chrono::Utc;
 use retryscope_analysis::{AsOf, BudgetState, Run, summarize};
-use retryscope_record::{RunKey, SourceId};
+use retryscope_record::SourceId;
 use retryscope_report::json;
 use retryscope_report::metrics::{Extra, extra_text, run_text};
+use retryscope_scan::choose::{self, Children, Unchosen};
 use serde_json::{Value, json as value};
 
 use crate::state::{Shared, State};
@@ -23,6 +24,7 @@ const GAPS: &[&str] = &[
     "torn_line",
     "oversized_line",
     "incomplete_record",
+    "unusable_field",
     "newer_version",
     "missing_sequence",
     "database",
@@ -40,7 +42,7 @@ impl Shared {
             self.add_own(&state, &mut extra);
             // Run metrics are withheld until the backlog is read, so that the first scrape is a baseline.
             if state.ready {
-                extra.add_runs(state.gauges.values(), now);
+                extra.add_runs(state.gauges.values(), &state.totals, now);
                 extra.add_budgets(&state.totals, config.budget, now);
                 runs = self.text_of(&state);
             }
@@ -53,6 +55,7 @@ impl Shared {
         let number = |n: u64| n as f64;
         let counts = &state.counts;
         extra.add("retryscope_build_info", &[env!("CARGO_PKG_VERSION")], 1.0);
+        extra.add("retryscope_ready", &[], if state.ready { 1.0 } else { 0.0 });
         extra.add("retryscope_revisions_total", &["reread"], number(state.totals.revisions()));
         extra.add("retryscope_folded_total", &[], number(state.totals.folded()));
         extra.add("retryscope_series", &[], state.totals.series() as f64);
@@ -119,25 +122,21 @@ impl Shared {
         let mut runs = state.engine.runs(&as_of);
         let path_of = |id: SourceId| path_in(&state, id);
         runs.sort_by_key(|run| (run.started_at, run.key.clone()));
-        let entries: Vec<Value> =
-            runs.iter().map(|run| json::runs_entry(run, &summarize(run, &[], now), &path_of)).collect();
+        let children = Children::among(&runs);
+        let entry = |run: &Run| json::runs_entry(run, &summarize(run, children.of(run), now), &path_of);
+        let entries: Vec<Value> = runs.iter().map(entry).collect();
         value!({"schema": "retryscope.runs/1", "runs": entries})
     }
 
-    /// Returns one run by id, as the replay object; `None` if there is none.
-    pub(crate) fn run(&self, id: &str) -> Option<Value> {
+    /// Returns the run that a name means, as the replay object: an id, `agent:id`, or the beginning of an id.
+    pub(crate) fn run(&self, name: &str) -> Result<Value, Unchosen> {
         let now = self.now();
         let state = self.look();
         let as_of = AsOf { now, sources: &state.states };
-        let key: RunKey = state.engine.keys().find(|key| &*key.id == id)?.clone();
-        let run = state.engine.run(&key, &as_of)?;
         let all = state.engine.runs(&as_of);
-        let children: Vec<&Run> = all
-            .iter()
-            .filter(|other| other.key.agent == key.agent && other.facts.parent_run_id.as_deref() == Some(id))
-            .collect();
+        let run = choose::by_id(name, &all)?;
         let path_of = |id: SourceId| path_in(&state, id);
-        Some(json::replay(&run, &children, now, &path_of))
+        Ok(json::replay(run, run.told_turn(), Children::among(&all).of(run), now, &path_of))
     }
 
     /// Returns the state of every budget.

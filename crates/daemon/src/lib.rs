@@ -25,7 +25,7 @@ use anyhow::Context as _;
 use tracing::info;
 
 use crate::config::Config;
-use crate::state::Shared;
+use crate::state::{NotesEnd, Shared};
 
 /// Runs the daemon until it is told to stop. `listening` is told the address it serves on.
 pub fn run(
@@ -43,7 +43,10 @@ pub fn run(
     // The pipeline goes on from the checkpoint, reads the history, then follows.
     let follower = std::thread::Builder::new().name("follow".into()).spawn({
         let (shared, stop) = (shared.clone(), stop.clone());
-        move || pipeline::Pipeline::new(shared, restored).run(&stop)
+        move || {
+            let _end = NotesEnd(shared.clone());
+            pipeline::Pipeline::new(shared, restored).run(&stop);
+        }
     })?;
 
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -87,7 +87,9 @@ impl Pipeline {
         watch.roots(self.follower_roots().iter().map(PathBuf::as_path));
         notify_systemd::status("reading the backlog");
         // The backlog: until a look finds nothing new.
-        while self.scan() > 0 && !stop.load(Ordering::SeqCst) {}
+        while self.scan() > 0 && !stop.load(Ordering::SeqCst) {
+            self.sources.beat();
+        }
         // What is there when the daemon starts is the past; what comes from now on is not.
         self.sources.oldest = None;
         if self.config.as_of.is_none() {
@@ -118,7 +120,7 @@ impl Pipeline {
             self.look(woken);
             self.keep_house();
             earliest = Instant::now() + (began.elapsed() * CHECK_SHARE).min(Duration::from_millis(100));
-            self.sources.watchdog.beat();
+            self.sources.beat();
             if self.changed && Instant::now() >= self.next_save {
                 self.save();
             }

@@ -278,6 +278,12 @@ impl Sources {
         }
     }
 
+    /// Gives a sign of life.
+    pub(crate) fn beat(&mut self) {
+        self.shared.reader.beat();
+        self.watchdog.beat();
+    }
+
     /// Tells decoders that there are no more lines for now, once their source has been quiet for a while: a pause between
     /// two lines is no end.
     pub(crate) fn end_quiet(&mut self, state: &mut State, now: DateTime<Utc>) {
@@ -329,12 +335,19 @@ impl Sources {
                 if length > DOCUMENT_LIMIT {
                     let mut into = Into { state: &mut state, id: SourceId(id), view };
                     into.gap(Place::Whole, GapKind::OversizedLine);
-                } else if File::open(path)
-                    .and_then(|f| f.take(DOCUMENT_LIMIT).read_to_end(&mut bytes))
-                    .is_ok()
-                {
-                    state.engine.reset_source(SourceId(id));
-                    decoder.document(&bytes, &mut Into { state: &mut state, id: SourceId(id), view });
+                    return;
+                }
+                match File::open(path).and_then(|f| f.take(DOCUMENT_LIMIT).read_to_end(&mut bytes)) {
+                    Ok(_) => {
+                        state.engine.reset_source(SourceId(id));
+                        decoder.document(&bytes, &mut Into { state: &mut state, id: SourceId(id), view });
+                    }
+                    // It may have been replaced just now; what was read of it before stays until it is read again.
+                    Err(error) => {
+                        if self.complaints.may("unreadable") {
+                            warn!(source = id, %error, "cannot read a file for now");
+                        }
+                    }
                 }
             }
             Decoder::Database(decoder) => {
@@ -392,7 +405,7 @@ impl Listener for Sources {
     fn line(&mut self, id: u32, line: Line<'_>) {
         self.lines += 1;
         if self.lines.is_multiple_of(BEAT_EVERY) {
-            self.watchdog.beat();
+            self.beat();
         }
         if self.lines.is_multiple_of(COUNT_EVERY) {
             self.count_so_far();
@@ -428,7 +441,7 @@ impl Listener for Sources {
 
     fn whole(&mut self, id: u32, path: &Path) {
         self.touched.insert(id);
-        self.watchdog.beat();
+        self.beat();
         if let Some(source) = self.decoders.get_mut(&id) {
             source.path = path.to_path_buf();
         }
@@ -501,7 +514,9 @@ impl Sink for Into<'_> {
     }
 
     fn gap(&mut self, _place: Place, kind: GapKind) {
-        self.state.engine.gap(self.view, self.id);
+        if kind.hides_records() {
+            self.state.engine.gap(self.view, self.id);
+        }
         if kind == GapKind::OversizedLine {
             self.state.counts.oversized += 1;
         }

@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use retryscope_analysis::{Aliases, Engine, SourceState, Totals};
@@ -93,6 +93,54 @@ pub(crate) struct Shared {
     wake: Condvar,
     /// Connections that were turned away.
     pub(crate) connections_refused: AtomicU64,
+    pub(crate) reader: Pulse,
+}
+
+/// Signs of life of the reading thread, beside the lock, which it may hold for ever.
+#[derive(Debug)]
+pub(crate) struct Pulse {
+    began: Instant,
+    /// When the last sign was given, in ms since the beginning.
+    last: AtomicU64,
+    has_stopped: AtomicBool,
+}
+
+/// Longest time without a sign of life: a look at everything on a slow file system, and saving, take less.
+const SILENCE: Duration = Duration::from_mins(5);
+
+impl Pulse {
+    fn new() -> Self {
+        Self { began: Instant::now(), last: AtomicU64::new(0), has_stopped: AtomicBool::new(false) }
+    }
+
+    fn since_began(&self, now: Instant) -> u64 {
+        u64::try_from(now.duration_since(self.began).as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Gives a sign of life.
+    pub(crate) fn beat(&self) {
+        self.last.store(self.since_began(Instant::now()), Ordering::Relaxed);
+    }
+
+    /// Returns what is wrong; `None` while the thread is at work.
+    pub(crate) fn trouble(&self, now: Instant) -> Option<String> {
+        if self.has_stopped.load(Ordering::Relaxed) {
+            return Some("the reading thread has stopped".to_owned());
+        }
+        let silent = self.since_began(now).saturating_sub(self.last.load(Ordering::Relaxed));
+        let silent = Duration::from_millis(silent);
+        (silent > SILENCE)
+            .then(|| format!("the reading thread has given no sign of life for {} s", silent.as_secs()))
+    }
+}
+
+/// Notes the end of the reading thread, whatever ends it.
+pub(crate) struct NotesEnd(pub(crate) Arc<Shared>);
+
+impl Drop for NotesEnd {
+    fn drop(&mut self) {
+        self.0.reader.has_stopped.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Shared {
@@ -107,6 +155,7 @@ impl Shared {
             woken: Mutex::default(),
             wake: Condvar::new(),
             connections_refused: AtomicU64::new(0),
+            reader: Pulse::new(),
         }
     }
 
@@ -211,5 +260,25 @@ mod pairs {
         deserializer: D,
     ) -> Result<BTreeMap<K, u64>, D::Error> {
         Ok(Vec::<(K, u64)>::deserialize(deserializer)?.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_is_silent_or_gone_is_told() {
+        let pulse = Pulse::new();
+        let later = pulse.began + SILENCE;
+        assert_eq!(pulse.trouble(later), None);
+        let silent = pulse.trouble(later + Duration::from_secs(1));
+        assert_eq!(silent.as_deref(), Some("the reading thread has given no sign of life for 301 s"));
+        pulse.last.store(60_000, Ordering::Relaxed);
+        assert_eq!(pulse.trouble(later + Duration::from_secs(1)), None);
+        // A clock that was read before the last sign.
+        assert_eq!(pulse.trouble(pulse.began), None);
+        pulse.has_stopped.store(true, Ordering::Relaxed);
+        assert_eq!(pulse.trouble(later).as_deref(), Some("the reading thread has stopped"));
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::flat::{Fields, FromRaw, Raw, Spare, put};
 use crate::values::{
     AttemptKind, AttemptOutcome, Candidate, Decision, DelaySource, ErrorSource, FallbackKind, Layer, Sent,
-    Source, ToolStatus, Usage,
+    Source, ToolStatus, Usage, record,
 };
 
 /// One field of a body, for schemas and checks.
@@ -22,6 +22,23 @@ pub struct Field {
     pub(crate) kind: &'static str,
     /// What it means.
     pub doc: &'static str,
+}
+
+impl Field {
+    /// Returns the type of the elements, of a list.
+    pub(crate) fn element(kind: &str) -> Option<&str> {
+        kind.strip_prefix("Vec<")?.strip_suffix('>')
+    }
+
+    /// Returns the parts of a record; `None` for a type that is none.
+    pub(crate) fn parts(kind: &str) -> Option<&'static [Field]> {
+        Some(match kind {
+            "Candidate" => Candidate::FIELDS,
+            "Usage" => Usage::FIELDS,
+            "BudgetState" => BudgetState::FIELDS,
+            _ => return None,
+        })
+    }
 }
 
 /// Declares the bodies: struct, setters, wire name, and the [`Body`] enum over them.
@@ -434,20 +451,16 @@ bodies! {
     }
 }
 
-/// State of a retry budget when a retry was allowed.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct BudgetState {
-    /// What is budgeted, for example `retries`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    /// The limit, in the unit of `kind`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<f64>,
-    /// What was used before this retry.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub used: Option<f64>,
-    /// What is left after it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub remaining: Option<f64>,
+record! {
+    /// State of a retry budget when a retry was allowed.
+    BudgetState {
+        /// What is budgeted, for example `retries`.
+        kind: String,
+        /// The limit, in the unit of `kind`.
+        limit: f64,
+        /// What was used before this retry.
+        used: f64,
+        /// What is left after it.
+        remaining: f64,
+    }
 }

@@ -4,7 +4,10 @@ use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 
 use crate::body::{Body, Field};
+use crate::fit::FromValue;
 use crate::flat::{FromRaw, Raw, Spare, put};
+use crate::read::flat_parts;
+use crate::values::Candidate;
 
 /// Major version of the schema that this crate writes and reads.
 pub const VERSION: u64 = 1;
@@ -67,6 +70,23 @@ macro_rules! envelope {
                 })
             }
 
+            /// Takes the optional fields of the envelope; those of another kind are put into `extra`.
+            pub(crate) fn take_envelope(&mut self, fields: &mut Map<String, Value>) {
+                $(if let Some(value) = fields.remove(stringify!($field)) {
+                    self.$field = FromValue::from_value(&value);
+                    if self.$field.is_none() && !value.is_null() {
+                        self.extra.insert(stringify!($field).to_owned(), value);
+                    }
+                })+
+            }
+
+            /// Puts the optional fields of the envelope that are said into an object.
+            pub(crate) fn put_envelope(&self, object: &mut Map<String, Value>) {
+                $(if let Some(value) = &self.$field {
+                    object.insert(stringify!($field).to_owned(), value.clone().into());
+                })+
+            }
+
             $(
                 $(#[doc = $doc])*
                 #[must_use]
@@ -77,6 +97,22 @@ macro_rules! envelope {
             )+
         }
     };
+}
+
+impl Event {
+    /// Returns the names of the fields that this version knows and whose values, or parts of them, it could not use.
+    pub fn unusable(&self) -> impl Iterator<Item = &str> {
+        let kind = self.body.kind();
+        let fields = Body::fields_of(kind).unwrap_or_default();
+        let is_flat = move |name: &str| {
+            flat_parts(kind)
+                .iter()
+                .any(|(prefix, _)| name.strip_prefix(prefix).is_some_and(Candidate::has_part))
+        };
+        self.extra.keys().map(String::as_str).filter(move |name| {
+            *name == "ts" || ENVELOPE.iter().chain(fields).any(|field| field.name == *name) || is_flat(name)
+        })
+    }
 }
 
 envelope! {

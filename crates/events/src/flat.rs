@@ -271,6 +271,8 @@ mod tests {
             "{\"provider\":\"p\\n\",\"model\":\"m\",\"alias\":\"\"}",
             "{\"provider\":\"p\",\"provider\":\"q\"}",
             "{\"provider\":1,\"other\":[]}",
+            "{\"provider\":\"p\",\"account\":7}",
+            "{\"input_tokens\":\"many\",\"output_tokens\":3}",
             "{\"input_tokens\":3,\"cost_usd\":0.5,\"other\":{}}",
             "{\"input_tokens\":3}",
             "{\"input_tokens\":1.5}",

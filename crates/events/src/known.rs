@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 use crate::body::Body;
 use crate::envelope::ENVELOPE;
 use crate::ledger;
-use crate::read::{CANDIDATE, canonical, type_of};
+use crate::read::{canonical, type_of};
+use crate::values::Candidate;
 
 /// Calls `visit` with each field of a line, its payload and its ledger, and whether the schema knows it; a field for which it
 /// returns `false` is taken out. What is left reads as the whole line does, but for the fields that were taken out.
@@ -47,7 +48,7 @@ fn is_known(kind: &str, name: &str) -> bool {
     let Some(fields) = Body::fields_of(kind) else { return is_envelope(&name) };
     is_envelope(&name)
         || fields.iter().any(|field| field.name == name)
-        || kind.starts_with("model.") && CANDIDATE.contains(&part)
+        || kind.starts_with("model.") && Candidate::has_part(part)
         || kind == "tool.attempt" && name == "code"
         || kind == "run.finished" && name == "message"
         || kind == "model.attempt" && ledger::WAITS.contains(&&*name)

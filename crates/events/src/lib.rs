@@ -11,6 +11,7 @@
 mod body;
 pub mod check;
 mod envelope;
+mod fit;
 mod flat;
 pub mod known;
 mod ledger;

@@ -8,8 +8,10 @@ use serde_json::{Map, Value};
 
 use crate::body::Body;
 use crate::envelope::{Event, VERSION};
+use crate::fit::{self, FromValue};
 use crate::flat::Lines;
 use crate::ledger;
+use crate::values::Candidate;
 
 /// Why a line is not an event.
 #[derive(Debug, thiserror::Error)]
@@ -234,97 +236,88 @@ pub fn class_of_code(code: &str) -> Option<(&'static str, &'static str)> {
 }
 
 pub(crate) fn build(kind: &str, mut fields: Map<String, Value>) -> Result<Event, ReadError> {
-    let text = |value: Value| match value {
-        Value::String(text) => Some(text),
-        Value::Number(number) => Some(number.to_string()),
-        _ => None,
-    };
-    let run_id = fields.remove("run_id").and_then(text).filter(|id| !id.is_empty());
+    let run_id = fields.remove("run_id").and_then(|id| String::from_value(&id)).filter(|id| !id.is_empty());
     let Some(run_id) = run_id else { return Err(ReadError::NoRun { kind: kind.to_owned() }) };
     let mut event = Event::new(run_id, DateTime::<Utc>::UNIX_EPOCH, Body::Other { kind: kind.to_owned() });
-    event.ts = fields.remove("ts").as_ref().and_then(parse_time);
+    let ts = fields.remove("ts");
+    event.ts = ts.as_ref().and_then(parse_time);
+    if let (None, Some(odd)) = (event.ts, ts) {
+        event.extra.insert("ts".to_owned(), odd);
+    }
     fields.remove("v");
-    let mut take = |name: &str| fields.remove(name).and_then(text);
-    event.event_id = take("event_id");
-    event.writer = take("writer");
-    event.turn = take("turn");
-    event.agent = take("agent");
-    event.agent_version = take("agent_version");
-    event.agent_id = take("agent_id");
-    event.parent_run_id = take("parent_run_id");
-    event.parent_call_id = take("parent_call_id");
-    event.root_run_id = take("root_run_id");
-    event.conversation_id = take("conversation_id");
-    event.host = take("host");
-    event.trace_id = take("trace_id");
-    event.span_id = take("span_id");
-    event.parent_span_id = take("parent_span_id");
-    event.seq = fields.remove("seq").and_then(|v| v.as_u64());
-    event.step = fields.remove("step").and_then(|v| v.as_u64());
+    event.take_envelope(&mut fields);
     if let Some(known) = Body::fields_of(kind) {
-        adapt(kind, &mut fields);
+        adapt(kind, &mut fields, &mut event.extra);
         let mut own = Map::new();
         for field in known {
             if let Some(value) = fields.remove(field.name) {
                 own.insert(field.name.to_owned(), coerce(field.name, value));
             }
         }
-        event.body = if let Ok(body) = Body::from_fields(kind, Value::Object(own.clone())) {
-            body
-        } else {
-            // A field of the wrong type is a gap; the others still count.
-            let mut good = Map::new();
-            for (name, value) in own {
-                let single: Map<String, Value> = [(name.clone(), value.clone())].into_iter().collect();
-                match Body::from_fields(kind, Value::Object(single)) {
-                    Ok(_) => good.insert(name, value),
-                    Err(_) => event.extra.insert(name, value),
-                };
-            }
-            Body::from_fields(kind, Value::Object(good))?
-        };
+        event.body = fit::body(kind, own, &mut event.extra)?;
     }
     event.extra.extend(fields);
     Ok(event)
 }
 
-/// Parts of a candidate, which may stand flat in an event.
-pub(crate) const CANDIDATE: [&str; 7] =
-    ["provider", "model", "endpoint", "region", "account", "transport", "alias"];
+/// Returns how the names of a candidate's parts begin where they stand flat in an event of this type, and the field that
+/// they belong to.
+pub(crate) fn flat_parts(kind: &str) -> &'static [(&'static str, &'static str)] {
+    match kind {
+        "model.fallback" => &[("from_", "from"), ("to_", "to")],
+        kind if kind.starts_with("model.") => &[("", "candidate")],
+        _ => &[],
+    }
+}
 
-/// Brings flat and foreign fields of one type into the shape of its body.
-fn adapt(kind: &str, fields: &mut Map<String, Value>) {
-    let nest = |fields: &mut Map<String, Value>, prefix: &str, target: &str| {
+/// Brings flat and foreign fields of one type into the shape of its body; what stands in their way is put into `odd`.
+fn adapt(kind: &str, fields: &mut Map<String, Value>, odd: &mut Map<String, Value>) {
+    let mut nest = |fields: &mut Map<String, Value>, prefix: &str, target: &str| {
         let mut inner = Map::new();
-        for part in CANDIDATE {
-            if let Some(value @ Value::String(_)) = fields.remove(&format!("{prefix}{part}")) {
-                inner.insert(part.to_owned(), value);
+        for part in Candidate::FIELDS.iter().map(|part| part.name) {
+            let name = format!("{prefix}{part}");
+            match fields.remove(&name) {
+                Some(value @ Value::String(_)) => {
+                    inner.insert(part.to_owned(), value);
+                }
+                None | Some(Value::Null) => {}
+                Some(value) => {
+                    odd.insert(name, value);
+                }
             }
         }
         match fields.get_mut(target) {
             Some(Value::Object(present)) => {
+                let mut replaced = Map::new();
                 for (name, value) in inner {
                     // A part that is null is not said.
-                    if present.get(&name).is_none_or(Value::is_null) {
-                        present.insert(name, value);
+                    if !present.get(&name).is_some_and(Value::is_string)
+                        && let Some(before) = present.insert(name.clone(), value)
+                        && !before.is_null()
+                    {
+                        replaced.insert(name, before);
                     }
                 }
+                if !replaced.is_empty() {
+                    odd.insert(target.to_owned(), Value::Object(replaced));
+                }
             }
-            None if !inner.is_empty() => {
-                fields.insert(target.to_owned(), Value::Object(inner));
+            _ if !inner.is_empty() => {
+                if let Some(before) = fields.insert(target.to_owned(), Value::Object(inner)) {
+                    odd.insert(target.to_owned(), before);
+                }
             }
             _ => {}
         }
     };
+    for (prefix, target) in flat_parts(kind) {
+        nest(fields, prefix, target);
+    }
     if kind == "model.fallback" {
-        nest(fields, "from_", "from");
-        nest(fields, "to_", "to");
         if let Some(Value::Number(_)) = fields.get("failures") {
             let count = fields.remove("failures").unwrap_or(Value::Null);
             fields.entry("attempts").or_insert(count);
         }
-    } else if kind.starts_with("model.") {
-        nest(fields, "", "candidate");
     } else if kind == "run.finished"
         && let Some(text) = fields.remove("message")
     {

@@ -7,10 +7,12 @@ use serde_json::{Map, Value, json};
 
 use crate::body::{Body, Field};
 use crate::envelope::{ENVELOPE, VERSION};
+use crate::read::flat_parts;
 use crate::values::{
-    AttemptKind, AttemptOutcome, Decision, DelaySource, ErrorSource, FallbackKind, Layer, Sent, Source,
-    ToolStatus,
+    AttemptKind, AttemptOutcome, Candidate, Decision, DelaySource, ErrorSource, FallbackKind, Layer, Sent,
+    Source, ToolStatus,
 };
+use crate::write::MESSAGE_LIMIT;
 
 /// Returns the schema (JSON Schema 2020-12).
 pub fn json_schema() -> Value {
@@ -28,12 +30,13 @@ pub fn json_schema() -> Value {
         "run_id".into(),
         json!({"type": "string", "minLength": 1, "description": "The run it belongs to."}),
     );
-    properties(&mut envelope, ENVELOPE);
+    add(&mut envelope, ENVELOPE);
     let bodies: Vec<Value> = Body::TYPES
         .iter()
         .map(|kind| {
             let mut own = Map::new();
-            properties(&mut own, Body::fields_of(kind).unwrap_or_default());
+            add(&mut own, Body::fields_of(kind).unwrap_or_default());
+            add(&mut own, &flat_candidate(kind).collect::<Vec<_>>());
             json!({
                 "if": {"properties": {"type": {"const": kind}}},
                 "then": {"description": Body::doc_of(kind).trim(), "properties": own},
@@ -51,37 +54,56 @@ pub fn json_schema() -> Value {
     })
 }
 
-fn properties(into: &mut Map<String, Value>, fields: &[Field]) {
+/// Returns the parts of the candidate that may stand flat in an event of this type.
+pub(crate) fn flat_candidate(kind: &str) -> impl Iterator<Item = Field> + use<> {
+    let is_flat = flat_parts(kind).iter().any(|(prefix, _)| prefix.is_empty());
+    let parts = Candidate::FIELDS.iter().filter(|part| matches!(part.name, "provider" | "model"));
+    parts.copied().filter(move |_| is_flat)
+}
+
+fn add(properties: &mut Map<String, Value>, fields: &[Field]) {
     for field in fields {
-        let mut schema = of_kind(field);
-        if let Value::Object(schema) = &mut schema {
-            schema.insert("description".into(), json!(field.doc.trim()));
-        }
-        into.insert(field.name.into(), schema);
+        properties.insert(field.name.into(), of_field(field));
     }
 }
 
-/// Returns the schema of a field's type.
-pub(crate) fn of_kind(field: &Field) -> Value {
-    match field.kind {
-        // Writers in languages without such an enum write the JSON booleans.
-        "Sent" => return json!({"enum": ["true", "false", "unknown", true, false]}),
-        kind => {
-            if let Some(words) = words_of(kind) {
-                return json!({"enum": words});
-            }
+/// Returns the schema of a field.
+fn of_field(field: &Field) -> Value {
+    let mut schema = of_kind(field.kind);
+    if let Value::Object(members) = &mut schema {
+        if field.name == "message" {
+            members.insert("maxLength".into(), MESSAGE_LIMIT.into());
         }
+        members.insert("description".into(), json!(field.doc.trim()));
     }
-    match field.kind {
-        "String" if field.name == "message" => json!({"type": "string", "maxLength": 2048}),
+    schema
+}
+
+/// Returns the schema of a type.
+fn of_kind(kind: &str) -> Value {
+    if let Some(words) = words_of(kind) {
+        // Writers in languages without such an enum write the JSON booleans.
+        return if kind == "Sent" {
+            json!({"enum": ["true", "false", "unknown", true, false]})
+        } else {
+            json!({"enum": words})
+        };
+    }
+    if let Some(parts) = Field::parts(kind) {
+        let mut properties = Map::new();
+        add(&mut properties, parts);
+        return json!({"type": "object", "properties": properties});
+    }
+    if let Some(element) = Field::element(kind) {
+        return json!({"type": "array", "items": of_kind(element)});
+    }
+    match kind {
         "String" => json!({"type": "string"}),
         "bool" => json!({"type": "boolean"}),
         "f64" => json!({"type": "number"}),
         "u64" => json!({"type": "integer", "minimum": 0}),
         "u16" => json!({"type": "integer", "minimum": 100, "maximum": 599}),
         "DateTime<Utc>" => json!({"type": "string", "format": "date-time"}),
-        "Candidate" | "Usage" | "BudgetState" => json!({"type": "object"}),
-        kind if kind.starts_with("Vec<") => json!({"type": "array"}),
         // `Value`: free form.
         _ => json!({}),
     }

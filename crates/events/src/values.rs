@@ -4,6 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::body::Field;
+
 /// Declares an enum whose members are lower-case words on the wire.
 macro_rules! words {
     ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
@@ -186,32 +188,49 @@ words! {
     }
 }
 
-/// One (provider, model, endpoint, region, account, transport) that can answer.
-///
-/// All parts are optional because few logs name them all; `None` means "not said", not "none".
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Candidate {
-    /// Provider name, for example `anthropic`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub provider: Option<String>,
-    /// Model as sent, for example `claude-opus-5-5`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model: Option<String>,
-    /// The name under which the person asked for it, when different.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub alias: Option<String>,
-    /// Host or URL without credentials.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub endpoint: Option<String>,
-    /// Region of the endpoint.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub region: Option<String>,
-    /// Opaque account label, never a key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub account: Option<String>,
-    /// For example `https` or `websocket`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub transport: Option<String>,
+/// Declares a record whose parts are all optional, and the list of its parts for schemas and checks.
+macro_rules! record {
+    ($(#[$meta:meta])* $name:ident { $($(#[doc = $doc:literal])* $field:ident : $type:ty),+ $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct $name {
+            $($(#[doc = $doc])* #[serde(skip_serializing_if = "Option::is_none")] pub $field: Option<$type>,)+
+        }
+
+        impl $name {
+            /// Its parts, in the order they are written.
+            pub(crate) const FIELDS: &'static [Field] = &[$(Field {
+                name: stringify!($field),
+                kind: stringify!($type),
+                doc: concat!($($doc),*),
+            }),+];
+        }
+    };
+}
+pub(crate) use record;
+
+record! {
+    /// One (provider, model, endpoint, region, account, transport) that can answer.
+    ///
+    /// All parts are optional because few logs name them all; `None` means "not said", not "none".
+    #[derive(Eq, PartialOrd, Ord, Hash)]
+    Candidate {
+        /// Provider name, for example `anthropic`.
+        provider: String,
+        /// Model as sent, for example `claude-opus-5-5`.
+        model: String,
+        /// The name under which the person asked for it, when different.
+        alias: String,
+        /// Host or URL without credentials.
+        endpoint: String,
+        /// Region of the endpoint.
+        region: String,
+        /// Opaque account label, never a key.
+        account: String,
+        /// For example `https` or `websocket`.
+        transport: String,
+    }
 }
 
 impl Candidate {
@@ -220,28 +239,29 @@ impl Candidate {
         Self { provider: Some(provider.into()), model: Some(model.into()), ..Self::default() }
     }
 
+    /// Returns whether this is the name of a part.
+    pub(crate) fn has_part(name: &str) -> bool {
+        Self::FIELDS.iter().any(|part| part.name == name)
+    }
+
     /// Returns whether nothing at all is said.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Tokens and money of one answer. All counts are tokens; absent means the provider did not say.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Usage {
-    /// Fresh input tokens.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub input_tokens: Option<u64>,
-    /// Output tokens.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub output_tokens: Option<u64>,
-    /// Input tokens read from a cache.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cached_input_tokens: Option<u64>,
-    /// Output tokens spent on reasoning.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reasoning_tokens: Option<u64>,
-    /// Price in US dollars.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost_usd: Option<f64>,
+record! {
+    /// Tokens and money of one answer. All counts are tokens; absent means the provider did not say.
+    Usage {
+        /// Fresh input tokens.
+        input_tokens: u64,
+        /// Output tokens.
+        output_tokens: u64,
+        /// Input tokens read from a cache.
+        cached_input_tokens: u64,
+        /// Output tokens spent on reasoning.
+        reasoning_tokens: u64,
+        /// Price in US dollars.
+        cost_usd: f64,
+    }
 }

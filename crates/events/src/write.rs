@@ -108,31 +108,7 @@ pub(crate) fn to_object(event: &Event) -> Result<Map<String, Value>, WriteError>
         object.insert("ts".into(), ts.to_rfc3339_opts(chrono::SecondsFormat::Millis, true).into());
     }
     object.insert("run_id".into(), event.run_id.clone().into());
-    let mut text = |name: &str, value: &Option<String>| {
-        if let Some(value) = value {
-            object.insert(name.into(), value.clone().into());
-        }
-    };
-    text("event_id", &event.event_id);
-    text("writer", &event.writer);
-    text("turn", &event.turn);
-    text("agent", &event.agent);
-    text("agent_version", &event.agent_version);
-    text("agent_id", &event.agent_id);
-    text("parent_run_id", &event.parent_run_id);
-    text("parent_call_id", &event.parent_call_id);
-    text("root_run_id", &event.root_run_id);
-    text("conversation_id", &event.conversation_id);
-    text("host", &event.host);
-    text("trace_id", &event.trace_id);
-    text("span_id", &event.span_id);
-    text("parent_span_id", &event.parent_span_id);
-    if let Some(seq) = event.seq {
-        object.insert("seq".into(), seq.into());
-    }
-    if let Some(step) = event.step {
-        object.insert("step".into(), step.into());
-    }
+    event.put_envelope(&mut object);
     if let Value::Object(fields) = event.body.to_fields()? {
         for (name, mut value) in fields {
             if name == "message"

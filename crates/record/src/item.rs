@@ -253,6 +253,11 @@ pub enum GapKind {
     OversizedLine,
     /// A record of a known type that lacks what it needs.
     IncompleteRecord,
+    /// A field of a known record that holds, at least in part, what cannot be used; the rest of the record counts.
+    UnusableField {
+        /// Its name.
+        name: String,
+    },
     /// A record written for a newer major version.
     NewerVersion {
         /// Version found.
@@ -280,9 +285,16 @@ impl GapKind {
             GapKind::TornLine => "torn_line",
             GapKind::OversizedLine => "oversized_line",
             GapKind::IncompleteRecord => "incomplete_record",
+            GapKind::UnusableField { .. } => "unusable_field",
             GapKind::NewerVersion { .. } => "newer_version",
             GapKind::MissingSequence { .. } => "missing_sequence",
             GapKind::Database { .. } => "database",
         }
+    }
+
+    /// Returns whether the runs of the source may hold more than was read. Not so of a field of a record that counts, nor
+    /// of a database that could not be queried now, and is again.
+    pub fn hides_records(&self) -> bool {
+        !matches!(self, GapKind::UnusableField { .. } | GapKind::Database { .. })
     }
 }

@@ -6,7 +6,7 @@ use retryscope_analysis::words::visible;
 use retryscope_record::{Origin, Place};
 use serde_json::{Value, json};
 
-use crate::json::{PathOf, origin};
+use crate::json::{PathOf, origin, places};
 use crate::page::Page;
 
 /// Records of one finding that a page names.
@@ -25,11 +25,12 @@ pub fn text(findings: &[Finding], path_of: PathOf<'_>, width: usize) -> String {
             last = Some(&finding.run);
         }
         page.row(finding.rule, &format!("{}: {}", finding.verdict.as_str(), finding.message));
-        for place in finding.evidence.iter().take(SHOWN_EVIDENCE) {
+        for place in places(&finding.evidence).take(SHOWN_EVIDENCE) {
             page.row("", &format!("at {}{}", path_of(place.source).display(), place.place));
         }
-        if finding.evidence.len() > SHOWN_EVIDENCE {
-            page.row("", &format!("and {} more", finding.evidence.len() - SHOWN_EVIDENCE));
+        let more = places(&finding.evidence).skip(SHOWN_EVIDENCE).count();
+        if more > 0 {
+            page.row("", &format!("and {more} more"));
         }
         if let Some(fix) = &finding.fix {
             page.row("", &format!("fix: {fix}"));
@@ -74,7 +75,7 @@ pub fn pack(behaviours: &[Behaviour], path_of: PathOf<'_>, width: usize) -> Stri
     let mut page = Page::new(width);
     for behaviour in behaviours {
         page.row(outcome(behaviour.verdict), behaviour.name);
-        for place in behaviour.evidence.iter().take(SHOWN_EVIDENCE) {
+        for place in places(&behaviour.evidence).take(SHOWN_EVIDENCE) {
             page.row("", &format!("at {}{}", path_of(place.source).display(), place.place));
         }
     }
@@ -89,7 +90,7 @@ pub fn pack_json(behaviours: &[Behaviour], path_of: PathOf<'_>) -> Value {
             json!({
                 "behaviour": behaviour.name,
                 "outcome": outcome(behaviour.verdict),
-                "evidence": behaviour.evidence.iter().map(|o| origin(*o, path_of)).collect::<Vec<_>>(),
+                "evidence": places(&behaviour.evidence).map(|o| origin(o, path_of)).collect::<Vec<_>>(),
             })
         })
         .collect();
@@ -113,7 +114,7 @@ pub fn finding(finding: &Finding, path_of: PathOf<'_>) -> Value {
         "run_id": &*finding.run.id,
         "message": finding.message,
         "fix": finding.fix,
-        "evidence": finding.evidence.iter().map(|o| origin(*o, path_of)).collect::<Vec<_>>(),
+        "evidence": places(&finding.evidence).map(|o| origin(o, path_of)).collect::<Vec<_>>(),
     })
 }
 
@@ -148,7 +149,7 @@ pub fn sarif(findings: &[Finding], path_of: PathOf<'_>) -> Value {
                 Verdict::Pass => ("pass", "none"),
             };
             let locations: Vec<Value> =
-                finding.evidence.iter().map(|place| location(*place, path_of)).collect();
+                places(&finding.evidence).map(|place| location(place, path_of)).collect();
             json!({
                 "ruleId": finding.rule,
                 "kind": kind,
@@ -253,12 +254,21 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use retryscope_record::SourceId;
+
     use super::*;
 
     #[test]
     fn markup_and_control_characters_cannot_leave_an_attribute() {
         assert_eq!(escaped("a\"<b>&"), "a&quot;&lt;b&gt;&amp;");
         assert!(!escaped("x\u{1b}[2Jy").contains('\u{1b}'));
+    }
+
+    #[test]
+    fn a_place_is_named_once() {
+        let at = |source, line| Origin { source: SourceId(source), place: Place::Line(line) };
+        let evidence = [at(1, 2), at(1, 3), at(1, 2), at(2, 2), at(1, 3)];
+        assert_eq!(places(&evidence).collect::<Vec<_>>(), [at(1, 2), at(1, 3), at(2, 2)]);
     }
 
     #[test]

@@ -4,12 +4,13 @@
 //! A run is boiled down once to what its gauges need ([`RunGauges`]), so that a scrape does not look at every run again.
 //! Not for: counters (the totals) or names (the one table in [`crate::metrics`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use retryscope_analysis::{
-    Aliases, BudgetPolicy, Class, LogicalRequest, Run, RunOutcome, Totals, reset_from_ms, words::visible,
+    Aliases, BudgetPolicy, Class, Folding, LogicalRequest, Run, RunOutcome, Totals, reset_from_ms,
+    words::visible,
 };
 
 use crate::metrics::Extra;
@@ -32,11 +33,25 @@ pub struct RunGauges {
     providers: Vec<(Arc<str>, OfProvider)>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 struct OfProvider {
     /// Requests beyond the visible ones: at least, and at most if there is a bound.
     hidden: (u64, Option<u64>),
     resets: Option<DateTime<Utc>>,
+}
+
+impl Default for OfProvider {
+    fn default() -> Self {
+        Self { hidden: (0, Some(0)), resets: None }
+    }
+}
+
+impl OfProvider {
+    fn add(&mut self, other: &Self) {
+        self.hidden.0 += other.hidden.0;
+        self.hidden.1 = self.hidden.1.zip(other.hidden.1).map(|(a, b)| a + b);
+        self.resets = self.resets.max(other.resets);
+    }
 }
 
 impl RunGauges {
@@ -49,7 +64,7 @@ impl RunGauges {
             let name = visible(aliases.provider(run, Some(&attempt.candidate)));
             let place = providers.iter().position(|(known, _)| **known == *name).unwrap_or_else(|| {
                 providers.reserve_exact(1);
-                providers.push((name.as_str().into(), OfProvider { hidden: (0, Some(0)), resets: None }));
+                providers.push((name.as_str().into(), OfProvider::default()));
                 providers.len() - 1
             });
             let known = &mut providers[place].1;
@@ -79,18 +94,39 @@ impl RunGauges {
 }
 
 #[derive(Default)]
-struct OfAgent {
+struct OfAgent<'a> {
     active: f64,
     waiting: f64,
     longest: f64,
+    /// When each version ran last.
+    versions: BTreeMap<&'a str, Option<DateTime<Utc>>>,
+    providers: BTreeMap<&'a str, OfProvider>,
+}
+
+impl<'a> OfAgent<'a> {
+    /// Adds another agent, but for its providers.
+    fn add(&mut self, other: OfAgent<'a>) {
+        self.active += other.active;
+        self.waiting += other.waiting;
+        self.longest = self.longest.max(other.longest);
+        for (version, at) in other.versions {
+            let last = self.versions.entry(version).or_default();
+            *last = (*last).max(at);
+        }
+    }
 }
 
 impl Extra {
     /// Adds the gauges of all runs.
-    pub fn add_runs<'a>(&mut self, runs: impl Iterator<Item = &'a RunGauges>, now: DateTime<Utc>) {
-        let mut agents: BTreeMap<&str, OfAgent> = BTreeMap::new();
-        let mut versions: BTreeSet<(&str, &str)> = BTreeSet::new();
-        let mut providers: BTreeMap<(&str, &str), OfProvider> = BTreeMap::new();
+    ///
+    /// Names are folded as in the counters, so that a log that makes up names makes no series without end.
+    pub fn add_runs<'a>(
+        &mut self,
+        runs: impl Iterator<Item = &'a RunGauges>,
+        totals: &Totals,
+        now: DateTime<Utc>,
+    ) {
+        let mut agents: BTreeMap<&str, OfAgent<'_>> = BTreeMap::new();
         for run in runs {
             let agent = agents.entry(&run.agent).or_default();
             if run.is_running {
@@ -103,34 +139,41 @@ impl Extra {
                     agent.longest = agent.longest.max(seconds);
                 }
             }
-            versions.extend(run.version.as_deref().map(|version| (&*run.agent, version)));
+            if let Some(version) = run.version.as_deref() {
+                let last = agent.versions.entry(version).or_default();
+                *last = (*last).max(run.last_at);
+            }
             for (provider, of) in &run.providers {
-                let known = providers
-                    .entry((&run.agent, provider))
-                    .or_insert_with(|| OfProvider { hidden: (0, Some(0)), resets: None });
-                known.hidden.0 += of.hidden.0;
-                known.hidden.1 = known.hidden.1.zip(of.hidden.1).map(|(a, b)| a + b);
-                known.resets = known.resets.max(of.resets);
+                agent.providers.entry(provider).or_default().add(of);
             }
         }
+        let mut folding = totals.folding();
+        let mut shown: BTreeMap<Arc<str>, OfAgent<'_>> = BTreeMap::new();
+        let mut providers: BTreeMap<(Arc<str>, Arc<str>), OfProvider> = BTreeMap::new();
         for (agent, of) in agents {
-            self.add("retryscope_runs_active", &[agent], of.active);
-            self.add("retryscope_runs_waiting", &[agent], of.waiting);
-            self.add("retryscope_longest_wait_seconds", &[agent], of.longest);
+            for (provider, of) in &of.providers {
+                providers.entry(folding.provider(agent, provider)).or_default().add(of);
+            }
+            shown.entry(folding.agent(agent)).or_default().add(of);
         }
-        for (agent, version) in versions {
-            self.add("retryscope_agent_info", &[agent, version], 1.0);
+        for (agent, of) in shown {
+            self.add("retryscope_runs_active", &[&agent], of.active);
+            self.add("retryscope_runs_waiting", &[&agent], of.waiting);
+            self.add("retryscope_longest_wait_seconds", &[&agent], of.longest);
+            for version in Folding::versions(of.versions) {
+                self.add("retryscope_agent_info", &[&agent, version], 1.0);
+            }
         }
         #[expect(clippy::cast_precision_loss, reason = "counts and seconds are far below 2^52")]
         for ((agent, provider), of) in providers {
             if let Some(at) = of.resets {
-                let labels = [agent, provider];
+                let labels = [&*agent, &*provider];
                 self.add("retryscope_quota_reset_timestamp_seconds", &labels, at.timestamp() as f64);
             }
             let (min, max) = of.hidden;
-            self.add("retryscope_hidden_requests_estimate", &[agent, provider, "min"], min as f64);
+            self.add("retryscope_hidden_requests_estimate", &[&agent, &provider, "min"], min as f64);
             if let Some(max) = max {
-                self.add("retryscope_hidden_requests_estimate", &[agent, provider, "max"], max as f64);
+                self.add("retryscope_hidden_requests_estimate", &[&agent, &provider, "max"], max as f64);
             }
         }
     }

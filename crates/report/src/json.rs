@@ -4,8 +4,8 @@ use std::path::Path;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use retryscope_analysis::{
-    Attempt, Cause, Count, Counts, Exhausted, Failure, Group, LogicalRequest, Run, Sums, Time, Turn, explain,
-    summarize,
+    Attempt, Cause, Count, Counts, Exhausted, Failure, Group, LogicalRequest, Remedy, Run, Sums, Time, Turn,
+    explain, summarize,
 };
 use retryscope_record::{Origin, Place, SourceId};
 use serde_json::{Map, Value, json};
@@ -30,10 +30,15 @@ pub fn run(run: &Run, path_of: PathOf<'_>) -> Value {
     })
 }
 
-/// Returns the replay object; of a run that holds nothing about requests, it says so.
-pub fn replay(of: &Run, children: &[&Run], now: DateTime<Utc>, path_of: PathOf<'_>) -> Value {
-    let told_turn = of.told_turn();
-    let told = told_turn.map(|turn| explain(of, turn, children, now));
+/// Returns the replay object, which explains one turn; of a run that holds nothing about requests, it says so.
+pub fn replay(
+    of: &Run,
+    explained: Option<&Turn>,
+    children: &[&Run],
+    now: DateTime<Utc>,
+    path_of: PathOf<'_>,
+) -> Value {
+    let told = explained.map(|turn| explain(of, turn, children, now));
     let told = told.as_ref();
     let requests: Vec<Value> = of
         .turns
@@ -45,8 +50,9 @@ pub fn replay(of: &Run, children: &[&Run], now: DateTime<Utc>, path_of: PathOf<'
     json!({
         "schema": "retryscope.replay/1",
         "run": run(of, path_of),
-        "cause": told_turn.and_then(|turn| turn.cause.as_ref()).map(|c| cause(c, path_of)),
-        "summary": summarize(of, children, now),
+        "explained_turn": explained.map(|turn| turn.number),
+        "cause": explained.and_then(|turn| turn.cause.as_ref()).map(|c| cause(c, path_of)),
+        "summary": told.map_or_else(|| summarize(of, children, now), |told| told.summary.clone()),
         "counts": counts(&of.counts),
         "tree_counts": counts(&tree),
         "background_counts": counts(&of.background_counts),
@@ -65,7 +71,7 @@ pub fn replay(of: &Run, children: &[&Run], now: DateTime<Utc>, path_of: PathOf<'
         "remedies": told
             .iter()
             .flat_map(|told| &told.remedies)
-            .map(|remedy| remedy.text.as_str())
+            .map(Remedy::told)
             .collect::<Vec<_>>(),
         "children": children.iter().map(|child| run(child, path_of)).collect::<Vec<_>>(),
     })
@@ -130,8 +136,14 @@ pub fn cause(cause: &Cause, path_of: PathOf<'_>) -> Value {
     let mut object = failure(&cause.failure);
     object.insert("provider".into(), json!(cause.candidate.provider));
     object.insert("model".into(), json!(cause.candidate.model));
-    object.insert("evidence".into(), cause.evidence.iter().map(|o| origin(*o, path_of)).collect());
+    object.insert("evidence".into(), places(&cause.evidence).map(|o| origin(o, path_of)).collect());
     Value::Object(object)
+}
+
+/// Returns each place of the evidence once: one record may be that of several attempts.
+pub(crate) fn places(evidence: &[Origin]) -> impl Iterator<Item = Origin> {
+    let is_first = |(n, place): &(usize, &Origin)| !evidence[..*n].contains(place);
+    evidence.iter().enumerate().filter(is_first).map(|(_, place)| *place)
 }
 
 fn failure(failure: &Failure) -> Map<String, Value> {

@@ -191,6 +191,7 @@ pub const STATE_METRICS: &[Described] = &[
     ),
     counter("retryscope_source_truncations_total", "Files that were cut and written anew.", &[]),
     counter("retryscope_oversized_lines_total", "Lines over the length limit.", &[]),
+    gauge("retryscope_ready", "Whether the backlog was read; until then there are no metrics of runs.", &[]),
     gauge("retryscope_read_lag_seconds", "Time since the files were last looked at.", &[]),
     gauge("retryscope_watch_mode", "How changes are noticed; 1 for the mode in use.", &["mode"]),
     gauge("retryscope_checkpoint_timestamp_seconds", "When the state was last saved.", &[]),

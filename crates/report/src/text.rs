@@ -2,8 +2,8 @@
 
 use chrono::{DateTime, Local, TimeDelta, Timelike as _, Utc};
 use retryscope_analysis::{
-    Attempt, Bound, Exhausted, Explanation, LogicalRequest, Overview, Run, RunLine, RunOutcome, Sums, Turn,
-    words,
+    Attempt, Bound, Exhausted, Explanation, LogicalRequest, Overview, Remedy, Run, RunLine, RunOutcome, Sums,
+    Turn, words,
 };
 use retryscope_events::{AttemptKind, AttemptOutcome, Candidate, Source};
 
@@ -76,7 +76,7 @@ pub fn replay(
     }
     if !explanation.remedies.is_empty() {
         page.space();
-        let remedies: Vec<String> = explanation.remedies.iter().map(|remedy| remedy.text.clone()).collect();
+        let remedies: Vec<String> = explanation.remedies.iter().map(Remedy::told).collect();
         page.numbered("what to do", &remedies);
     }
     if evidence {
@@ -333,7 +333,9 @@ pub fn overview(of: &Overview, recent: &[(&Run, String)], now: DateTime<Utc>, wi
         let lines: Vec<String> = of
             .settings
             .iter()
-            .map(|(agent, text, n)| format!("{}: {text} (concerns {n} runs)", words::agent(agent)))
+            .map(|(agent, text, n)| {
+                format!("{}: {text} (concerns {})", words::agent(agent), words::number(*n, "run", "runs"))
+            })
             .collect();
         page.numbered("what to do", &lines);
     }

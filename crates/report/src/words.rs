@@ -9,6 +9,7 @@ pub fn gap(kind: &GapKind) -> String {
         GapKind::TornLine => "the last line is cut, skipped".to_owned(),
         GapKind::OversizedLine => "too long to read, skipped".to_owned(),
         GapKind::IncompleteRecord => "the record lacks what it needs, skipped".to_owned(),
+        GapKind::UnusableField { name } => format!("the value of `{name}` cannot be used, or not all of it"),
         GapKind::NewerVersion { found, supported } => {
             format!("schema version {found}, this program reads up to {supported}; skipped")
         }

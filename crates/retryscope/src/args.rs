@@ -264,7 +264,7 @@ pub(crate) struct Classify {
     #[arg(long, value_name = "NAME")]
     pub(crate) provider: Option<String>,
     /// HTTP status
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(100..=599))]
     pub(crate) status: Option<u16>,
     /// Response header, `name: value`; may be given more than once
     #[arg(long, value_name = "HEADER")]

@@ -13,31 +13,100 @@ use crate::args::Reading;
 use crate::exit::{Exit, hinted};
 use crate::progress::Progress;
 
+/// What was looked at.
+#[derive(Debug, Clone)]
+pub(crate) enum Looked {
+    /// The agents' usual places, those that are there.
+    Usual(Vec<PathBuf>),
+    /// Folders and files that were named as roots.
+    Roots(Vec<PathBuf>),
+    /// One path that was named instead of a run.
+    Path(PathBuf),
+    /// Standard input.
+    Stdin,
+}
+
+impl Looked {
+    /// Looks at the roots that were given, or at the agents' usual places.
+    fn of(reading: &Reading) -> anyhow::Result<Self> {
+        if reading.root.is_empty() {
+            let environment =
+                Environment { home: std::env::home_dir(), variables: std::env::vars().collect() };
+            return Ok(Self::Usual(default_roots(&environment)));
+        }
+        for root in &reading.root {
+            if !root.exists() {
+                return Err(hinted(format!("{} does not exist", root.display()), []));
+            }
+        }
+        Ok(Self::Roots(reading.root.clone()))
+    }
+
+    /// Returns the folders and files.
+    pub(crate) fn roots(&self) -> &[PathBuf] {
+        match self {
+            Looked::Usual(roots) | Looked::Roots(roots) => roots,
+            Looked::Path(path) => std::slice::from_ref(path),
+            Looked::Stdin => &[],
+        }
+    }
+
+    /// Returns an error that says that no run was found there, and what may help.
+    fn nothing_found(&self) -> anyhow::Error {
+        let named = |roots: &[PathBuf]| {
+            roots.iter().map(|root| root.display().to_string()).collect::<Vec<_>>().join(", ")
+        };
+        let other = "name a folder or file with logs: retryscope --root DIR".to_owned();
+        let again = |roots: &[PathBuf]| {
+            let roots: Vec<String> = roots.iter().map(|root| format!(" --root {}", root.display())).collect();
+            format!("retryscope sources{} shows which files were looked at", roots.concat())
+        };
+        match self {
+            Looked::Usual(roots) if roots.is_empty() => {
+                hinted("none of the known agents has logs in its usual place here", [other])
+            }
+            Looked::Usual(roots) => {
+                hinted(format!("no run was found below {}", named(roots)), [other, again(&[])])
+            }
+            Looked::Roots(roots) => {
+                hinted(format!("no run was found below {}", named(roots)), [again(roots)])
+            }
+            Looked::Path(path) => {
+                let path = std::slice::from_ref(path);
+                hinted(format!("no run was found in {}", named(path)), [again(path)])
+            }
+            Looked::Stdin => hinted(
+                "no run was found in standard input",
+                ["pipe in the log of an agent, or name its file: retryscope replay FILE".to_owned()],
+            ),
+        }
+    }
+}
+
 /// A finished reading.
 pub(crate) struct Reader {
     pub(crate) scan: Scan,
     pub(crate) now: DateTime<Utc>,
-    pub(crate) roots: Vec<PathBuf>,
+    pub(crate) looked: Looked,
 }
 
 impl Reader {
     /// Reads the roots that were given, or the agents' usual places.
     pub(crate) fn open(reading: &Reading) -> anyhow::Result<Self> {
-        let now = now(reading)?;
-        let roots = roots(reading)?;
-        let progress = Progress::start();
-        let scan = Scan::of_roots(&roots);
-        drop(progress);
-        Ok(Self { scan, now, roots })
+        Self::of(reading, Looked::of(reading)?)
     }
 
     /// Reads one path only.
     pub(crate) fn open_path(reading: &Reading, path: PathBuf) -> anyhow::Result<Self> {
+        Self::of(reading, Looked::Path(path))
+    }
+
+    fn of(reading: &Reading, looked: Looked) -> anyhow::Result<Self> {
         let now = now(reading)?;
         let progress = Progress::start();
-        let scan = Scan::of_roots(std::slice::from_ref(&path));
+        let scan = Scan::of_roots(looked.roots());
         drop(progress);
-        Ok(Self { scan, now, roots: vec![path] })
+        Ok(Self { scan, now, looked })
     }
 
     /// Reads standard input.
@@ -45,7 +114,7 @@ impl Reader {
         let now = now(reading)?;
         let mut scan = Scan::default();
         scan.add_stream("stdin", std::io::stdin().lock());
-        Ok(Self { scan, now, roots: Vec::new() })
+        Ok(Self { scan, now, looked: Looked::Stdin })
     }
 
     /// Returns all runs.
@@ -65,7 +134,7 @@ impl Reader {
 
     /// Returns an error that says where was looked, for a command that found no run at all.
     pub(crate) fn nothing_found(&self) -> anyhow::Error {
-        nothing_found(&self.roots)
+        self.looked.nothing_found()
     }
 }
 
@@ -73,21 +142,21 @@ impl Reader {
 pub(crate) struct Listed {
     listing: Listing,
     pub(crate) now: DateTime<Utc>,
-    roots: Vec<PathBuf>,
+    looked: Looked,
 }
 
 impl Listed {
     /// Lists the roots that were given, or the agents' usual places.
     pub(crate) fn open(reading: &Reading) -> anyhow::Result<Self> {
         let now = now(reading)?;
-        let roots = roots(reading)?;
+        let looked = Looked::of(reading)?;
         let begun = SystemTime::now();
         let folder = if reading.no_cache { None } else { cache() };
         let index = folder.as_deref().map(|folder| Remember { folder, begun });
         let progress = Progress::start();
-        let listing = Listing::of_roots(&roots, now, index.as_ref());
+        let listing = Listing::of_roots(looked.roots(), now, index.as_ref());
         drop(progress);
-        Ok(Self { listing, now, roots })
+        Ok(Self { listing, now, looked })
     }
 
     /// Returns the runs.
@@ -97,7 +166,7 @@ impl Listed {
 
     /// Reads what speaks of one run, and of the runs that it started.
     pub(crate) fn read(&self, run: &RunKey) -> Reader {
-        Reader { scan: self.listing.scan(&[run]), now: self.now, roots: self.roots.clone() }
+        Reader { scan: self.listing.scan(&[run]), now: self.now, looked: self.looked.clone() }
     }
 
     /// Returns the exit code of an answer: 3 if something could not be read.
@@ -112,7 +181,7 @@ impl Listed {
 
     /// Returns an error that says where was looked, for a command that found no run at all.
     pub(crate) fn nothing_found(&self) -> anyhow::Error {
-        nothing_found(&self.roots)
+        self.looked.nothing_found()
     }
 }
 
@@ -138,35 +207,6 @@ fn complain<'a>(problems: &[Problem], gaps: &[SourceGap], path_of: &dyn Fn(Sourc
     if all > 10 {
         drop(writeln!(stderr, "warning: {} more places could not be read", all - 10));
     }
-}
-
-fn nothing_found(roots: &[PathBuf]) -> anyhow::Error {
-    let looked = if roots.is_empty() {
-        "none of the known agents has logs in its usual place here".to_owned()
-    } else {
-        let roots: Vec<String> = roots.iter().map(|r| r.display().to_string()).collect();
-        format!("no run was found below {}", roots.join(", "))
-    };
-    hinted(
-        looked,
-        [
-            "name a folder or file with logs: retryscope --root DIR".to_owned(),
-            "retryscope sources shows which files were looked at".to_owned(),
-        ],
-    )
-}
-
-fn roots(reading: &Reading) -> anyhow::Result<Vec<PathBuf>> {
-    if reading.root.is_empty() {
-        let environment = Environment { home: std::env::home_dir(), variables: std::env::vars().collect() };
-        return Ok(default_roots(&environment));
-    }
-    for root in &reading.root {
-        if !root.exists() {
-            return Err(hinted(format!("{} does not exist", root.display()), []));
-        }
-    }
-    Ok(reading.root.clone())
 }
 
 /// Returns the time that counts as now.

@@ -3,6 +3,7 @@
 //! Not for: following files that grow (the daemon does, with the same parts) or for showing anything. A file that cannot
 //! be read is a [`Problem`], a line that cannot be read a gap with its place; neither stops the rest.
 
+pub mod choose;
 mod index;
 mod list;
 mod places;

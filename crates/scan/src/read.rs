@@ -199,9 +199,7 @@ impl Said {
             .map_err(|error| error.to_string())
             .and_then(|opened| decoder.rows(opened.connection(), self).map_err(|error| error.to_string()));
         if let Err(message) = result {
-            // That a database could not be opened is no gap in what a run says.
-            let kind = GapKind::Database { message };
-            self.gaps.push(SourceGap { source: self.id, place: Place::Whole, kind });
+            self.gap(Place::Whole, GapKind::Database { message });
         }
     }
 }
@@ -217,7 +215,9 @@ impl Sink for Said {
     }
 
     fn gap(&mut self, place: Place, kind: GapKind) {
-        self.engine.gap(self.source.view, self.id);
+        if kind.hides_records() {
+            self.engine.gap(self.source.view, self.id);
+        }
         self.gaps.push(SourceGap { source: self.id, place, kind });
     }
 }

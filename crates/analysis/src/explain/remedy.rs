@@ -19,6 +19,18 @@ pub struct Remedy {
     pub text: String,
     /// The agent's setting it is about.
     pub setting: Option<String>,
+    /// What it would have made of this turn, where that follows from its numbers.
+    pub effect: Option<String>,
+}
+
+impl Remedy {
+    /// Returns the advice as it is told of this turn.
+    pub fn told(&self) -> String {
+        match &self.effect {
+            Some(effect) => format!("{} ({effect})", self.text),
+            None => self.text.clone(),
+        }
+    }
 }
 
 /// Settings named in one explanation at most.
@@ -26,7 +38,7 @@ const SETTINGS: usize = 3;
 
 pub(crate) fn remedies(run: &Run, turn: &Turn, children: &[&Run]) -> Vec<Remedy> {
     let mut out = Vec::new();
-    let act = |text: String| Remedy { text, setting: None };
+    let act = |text: String| Remedy { text, setting: None, effect: None };
     if let Some(cause) = &turn.cause {
         out.extend(
             what_the_failure_asks_for(&cause.failure, cause.candidate.provider.as_deref(), run).map(act),
@@ -55,14 +67,10 @@ pub(crate) fn remedies(run: &Run, turn: &Turn, children: &[&Run]) -> Vec<Remedy>
                 continue;
             }
             let below = matches!(setting.layer, Some(policy::Layer::Transport | policy::Layer::Sdk));
-            let effect = below
-                .then(|| effect(situation, turn))
-                .flatten()
-                .map(|e| format!(" ({e})"))
-                .unwrap_or_default();
             out.push(Remedy {
-                text: format!("{}{effect}", plain(&setting.remedy)),
+                text: plain(&setting.remedy),
                 setting: Some(setting.name.clone()),
+                effect: below.then(|| effect(situation, turn)).flatten(),
             });
         }
         if let Some(text) = see_more(turn, policy) {

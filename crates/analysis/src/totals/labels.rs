@@ -147,6 +147,7 @@ fn host(endpoint: &str) -> &str {
 const MODEL_LIMIT: usize = 50;
 const PROVIDER_LIMIT: usize = 30;
 const AGENT_LIMIT: usize = 20;
+const VERSION_LIMIT: usize = 20;
 const PAIR_LIMIT: usize = 100;
 
 /// Label values that have been seen; beyond the limits they are folded into `other`.
@@ -162,7 +163,41 @@ pub(super) struct Seen {
     values: BTreeSet<Arc<str>>,
 }
 
+/// The folding of the counters, for what is shown beside them: what is `other` there is `other` here.
+#[derive(Debug)]
+pub struct Folding(Seen);
+
+impl Folding {
+    /// Returns the name under which an agent is shown.
+    pub fn agent(&mut self, name: &str) -> Arc<str> {
+        self.0.agent(name).into()
+    }
+
+    /// Returns the names under which an agent and its provider are shown.
+    pub fn provider(&mut self, agent: &str, provider: &str) -> (Arc<str>, Arc<str>) {
+        let labels = self.0.labels(vec![("agent", agent.into()), ("provider", provider.into())]);
+        let find = |name| labels.get(name).unwrap_or(OTHER).into();
+        (find("agent"), find("provider"))
+    }
+
+    /// Returns the versions of one agent under which it is shown: those that ran last, and `other` for the rest.
+    pub fn versions<'a, T: Ord>(all: impl IntoIterator<Item = (&'a str, T)>) -> BTreeSet<&'a str> {
+        let mut all: Vec<(&str, T)> = all.into_iter().collect();
+        all.sort_by(|a, b| (&b.1, a.0).cmp(&(&a.1, b.0)));
+        let rest = (all.len() > VERSION_LIMIT).then_some(OTHER);
+        all.into_iter().take(VERSION_LIMIT).map(|(version, _)| version).chain(rest).collect()
+    }
+}
+
 impl Seen {
+    /// Returns the same folding for what is shown beside the counters.
+    pub(super) fn folding(&self) -> Folding {
+        let Self { models: _, providers, agents, pairs, folded, values: _ } = self;
+        let (models, values) = (BTreeSet::new(), BTreeSet::new());
+        let (providers, agents, pairs) = (providers.clone(), agents.clone(), pairs.clone());
+        Folding(Self { models, providers, agents, pairs, folded: *folded, values })
+    }
+
     /// Returns the name of an agent, folded where it is beyond the limit.
     pub(super) fn agent(&mut self, name: &str) -> String {
         if admits(&mut self.agents, &name.into(), AGENT_LIMIT) {

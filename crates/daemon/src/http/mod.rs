@@ -7,7 +7,7 @@
 mod server;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -16,6 +16,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use retryscope_scan::choose::Unchosen;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -39,7 +40,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .layer(middleware::from_fn_with_state(shared.clone(), needs_token));
     Router::new()
         .route("/metrics", get(metrics))
-        .route("/-/healthy", get(|| async { "healthy\n" }))
+        .route("/-/healthy", get(healthy))
         .route("/-/ready", get(ready))
         .merge(guarded)
         .fallback(|| async { problem(StatusCode::NOT_FOUND, "nothing is served here") })
@@ -110,8 +111,16 @@ async fn metrics(State(shared): Handle) -> Response {
     }
 }
 
+/// Asks no lock: a reader that hangs may hold it.
+async fn healthy(State(shared): Handle) -> Response {
+    match shared.reader.trouble(Instant::now()) {
+        None => "healthy\n".into_response(),
+        Some(trouble) => (StatusCode::SERVICE_UNAVAILABLE, format!("{trouble}\n")).into_response(),
+    }
+}
+
 async fn ready(State(shared): Handle) -> Response {
-    match blocking(move || shared.lock().ready).await {
+    match blocking(move || shared.look().ready).await {
         Some(true) => "ready\n".into_response(),
         _ => (StatusCode::SERVICE_UNAVAILABLE, "reading the backlog\n").into_response(),
     }
@@ -126,8 +135,15 @@ async fn runs(State(shared): Handle) -> Response {
 
 async fn run(State(shared): Handle, Path(id): Path<String>) -> Response {
     match blocking(move || shared.run(&id)).await {
-        Some(Some(run)) => answer(&run),
-        _ => problem(StatusCode::NOT_FOUND, "no such run"),
+        Some(Ok(run)) => answer(&run),
+        Some(Err(Unchosen::None { .. })) => problem(StatusCode::NOT_FOUND, "no such run"),
+        Some(Err(Unchosen::Several(keys))) => {
+            let names: Vec<String> = keys.iter().map(|key| format!("{}:{}", key.agent, key.id)).collect();
+            let body = json!({"error": "the name fits several runs", "candidates": names});
+            (StatusCode::CONFLICT, [(header::CONTENT_TYPE, "application/json")], body.to_string())
+                .into_response()
+        }
+        None => problem(StatusCode::INTERNAL_SERVER_ERROR, "cannot give the run"),
     }
 }
 

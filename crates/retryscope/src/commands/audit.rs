@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use retryscope_analysis::Run;
 use retryscope_analysis::rules::{self, Asked, Finding, Rule, Verdict, pack};
+use retryscope_analysis::{Run, words};
 use retryscope_policy::own::{self, OwnPolicy};
 use retryscope_report::audit as show;
+use retryscope_scan::choose::newest;
 use serde_json::Value;
 
 use crate::args::{Audit, Display, Format, Pack, Reading};
@@ -58,7 +59,8 @@ pub(crate) fn run(
     findings.retain(|finding| !known.contains(&show::fingerprint(finding)));
     if let (Some(file), true) = (&args.baseline, args.write_baseline) {
         write_baseline(file, &findings)?;
-        output.text(&format!("{} findings are known from now on\n", violations(&findings)))?;
+        let known = words::number(violations(&findings), "finding is", "findings are");
+        output.text(&format!("{known} known from now on\n"))?;
         return Ok(Exit::Ok);
     }
     let unclear = findings.iter().any(|finding| finding.verdict == Verdict::Unknown);
@@ -72,9 +74,11 @@ pub(crate) fn run(
         Format::Junit => output.text(&show::junit(&findings))?,
         Format::Text => {
             output.text(&show::text(&findings, &path_of, width()))?;
-            let many = |n: usize, one: &str, more: &str| format!("{n} {}", if n == 1 { one } else { more });
-            let line =
-                format!("{} in {}", many(broken, "violation", "violations"), many(runs.len(), "run", "runs"));
+            let line = format!(
+                "{} in {}",
+                words::number(broken, "violation", "violations"),
+                words::number(runs.len(), "run", "runs")
+            );
             output.text(&if findings.is_empty() { format!("{line}\n") } else { format!("\n{line}\n") })?;
         }
         _ => output.json(&show::json(&findings, &path_of))?,
@@ -145,7 +149,7 @@ fn audited(wanted: &[String], all: &[Run]) -> anyhow::Result<BTreeSet<retryscope
     let mut keys = BTreeSet::new();
     for id in ids {
         let run = match id.as_str() {
-            "latest" => replay::newest(all, |_| true),
+            "latest" => newest(all, |_| true),
             id => Some(replay::by_id(id, all)?),
         };
         keys.extend(run.map(|run| run.key.clone()));
@@ -170,16 +174,14 @@ fn violations(findings: &[Finding]) -> usize {
 }
 
 fn read_baseline(file: &Path) -> anyhow::Result<BTreeSet<String>> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let value: Value =
-        serde_json::from_str(&text).with_context(|| format!("{} is no baseline", file.display()))?;
+    let name = file.display();
+    let hints = || ["write one with --baseline FILE --write-baseline".to_owned()];
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| hinted(format!("cannot read {name}: {error}"), hints()))?;
+    let value: Value = serde_json::from_str(&text)
+        .map_err(|error| hinted(format!("{name} is no baseline: {error}"), hints()))?;
     let known = value.get("known").and_then(Value::as_array);
-    let Some(known) = known else {
-        return Err(hinted(
-            format!("{} is no baseline", file.display()),
-            ["write one with --baseline FILE --write-baseline".to_owned()],
-        ));
-    };
+    let Some(known) = known else { return Err(hinted(format!("{name} is no baseline"), hints())) };
     Ok(known.iter().filter_map(|entry| entry.as_str().map(str::to_owned)).collect())
 }
 

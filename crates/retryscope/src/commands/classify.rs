@@ -128,7 +128,7 @@ fn of_record(record: &serde_json::Map<String, Value>, now: DateTime<Utc>) -> Jud
         headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     classify(&Failure {
         provider: provider.as_deref(),
-        status: status.and_then(|s| u16::try_from(s).ok()),
+        status: status.and_then(|s| u16::try_from(s).ok()).filter(|s| (100..600).contains(s)),
         headers: &headers,
         body: body.as_deref(),
         code: code.as_deref(),

@@ -71,10 +71,10 @@ fn page(
         std::env::consts::OS,
         std::env::consts::ARCH
     ));
-    for (index, root) in reader.roots.iter().enumerate() {
+    for (index, root) in reader.looked.roots().iter().enumerate() {
         page.row(if index == 0 { "looked in" } else { "" }, &root.display().to_string());
     }
-    if reader.roots.is_empty() {
+    if reader.looked.roots().is_empty() {
         page.row(
             "looked in",
             "none of the usual places of the known agents is there; retryscope --root DIR reads others",
@@ -108,7 +108,10 @@ fn page(
     let orphans: usize = found.values().map(|of| of.orphans).sum();
     if orphans > 0 {
         page.space();
-        page.line(&format!("{orphans} files name no run: they can be replayed by path, and are in no total (retryscope sources)"));
+        let name = if orphans == 1 { "file names" } else { "files name" };
+        page.line(&format!(
+            "{orphans} {name} no run, and no total holds them (retryscope sources lists them)"
+        ));
     }
     page.space();
     for (name, what) in limits {
@@ -228,7 +231,7 @@ fn object(
         "schema": "retryscope.doctor/1",
         "version": env!("CARGO_PKG_VERSION"),
         "platform": format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
-        "roots": reader.roots,
+        "roots": reader.looked.roots(),
         "agents": agents.collect::<Vec<_>>(),
         "logs": views.collect::<Vec<_>>(),
         "limits": limits.iter().map(|(name, what)| json!({"name": name, "what": what})).collect::<Vec<_>>(),

@@ -2,10 +2,10 @@
 
 use retryscope_analysis::{Run, overview, summarize};
 use retryscope_report::{json, text};
+use retryscope_scan::choose::Children;
 use serde_json::{Value, json};
 
 use crate::args::{Display, Format, Reading};
-use crate::commands::runs::children;
 use crate::context::Reader;
 use crate::exit::Exit;
 use crate::output::{Output, width};
@@ -24,11 +24,9 @@ pub(crate) fn run(reading: &Reading, display: Display, output: &mut Output) -> a
     let of = overview(&every);
     let mut failed: Vec<&Run> = all.iter().filter(|run| run.failed_turns() > 0).collect();
     failed.sort_by_key(|run| (std::cmp::Reverse(run.ended_at), run.key.clone()));
-    let recent: Vec<(&Run, String)> = failed
-        .iter()
-        .take(TOLD)
-        .map(|run| (*run, summarize(run, &children(run, &all), reader.now)))
-        .collect();
+    let children = Children::among(&all);
+    let recent: Vec<(&Run, String)> =
+        failed.iter().take(TOLD).map(|run| (*run, summarize(run, children.of(run), reader.now))).collect();
     if display.format == Format::Text {
         output.text(&text::overview(&of, &recent, reader.now, width()))?;
         return Ok(reader.exit());

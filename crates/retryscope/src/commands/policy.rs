@@ -82,10 +82,12 @@ fn page(policy: &Known) -> String {
     let mut page = Page::new(width());
     let bound = policy.max_attempts(None, &Settings::default());
     page.line(&policy.title);
-    page.paragraph(&format!(
-        "At most {} requests for one answer of one candidate.",
-        bound.max.map_or_else(|| "an unknown number of".to_owned(), |max| max.to_string())
-    ));
+    let most = match bound.max {
+        None => "an unknown number of requests".to_owned(),
+        Some(1) => "1 request".to_owned(),
+        Some(max) => format!("{max} requests"),
+    };
+    page.paragraph(&format!("At most {most} for one answer of one candidate."));
     page.space();
     let rows: Vec<Vec<String>> = policy
         .layers

@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use chrono::{DateTime, Utc};
-use retryscope_analysis::{Run, RunLine, RunOutcome, Turn, explain, summarize, words};
-use retryscope_record::{RunKey, SourceId};
+use retryscope_analysis::{Run, RunOutcome, Turn, explain, summarize, words};
+use retryscope_record::SourceId;
 use retryscope_report::share::Sharer;
 use retryscope_report::{json, text};
+use retryscope_scan::choose::{self, Children, Choice, Unchosen, newest};
 use serde_json::{Value, json};
 
 use crate::args::{Display, Format, Reading, Replay};
 use crate::commands::recipients;
-use crate::commands::runs::children;
 use crate::context::{Listed, Reader};
 use crate::exit::{Exit, hinted};
 use crate::output::{Output, width};
@@ -85,17 +84,21 @@ fn show(of: &Told<'_>, args: &Replay, display: Display, output: &mut Output) -> 
     if args.recipients {
         return recipients::show(chosen, path_of, display, output).map(|()| reader.exit());
     }
+    let children = Children::among(all);
     let mut failed = false;
     for (index, run) in chosen.iter().enumerate() {
         failed |= run.failed_turns() > 0;
-        if display.format == Format::Json {
-            // Checks that the turn that was asked for is there.
-            turns(run, args)?;
-            output.json(&json::replay(run, &children(run, all), reader.now, path_of))?;
+        let turns = turns(run, args)?;
+        if display.format == Format::Json && turns.is_empty() {
+            output.json(&json::replay(run, None, children.of(run), reader.now, path_of))?;
             continue;
         }
-        for (n, turn) in turns(run, args)?.into_iter().enumerate() {
-            let told = explain(run, turn, &children(run, all), reader.now);
+        for (n, turn) in turns.into_iter().enumerate() {
+            if display.format == Format::Json {
+                output.json(&json::replay(run, Some(turn), children.of(run), reader.now, path_of))?;
+                continue;
+            }
+            let told = explain(run, turn, children.of(run), reader.now);
             match display.format {
                 Format::Text => {
                     if index + n > 0 {
@@ -191,96 +194,25 @@ fn in_order(all: &[Run]) -> Vec<&Run> {
     runs
 }
 
-/// What a run is chosen by.
-pub(crate) trait Choice {
-    fn key(&self) -> &RunKey;
-    fn ended_at(&self) -> Option<DateTime<Utc>>;
-    fn has_parent(&self) -> bool;
-}
-
-impl Choice for Run {
-    fn key(&self) -> &RunKey {
-        &self.key
-    }
-    fn ended_at(&self) -> Option<DateTime<Utc>> {
-        self.ended_at
-    }
-    fn has_parent(&self) -> bool {
-        self.facts.parent_run_id.is_some()
-    }
-}
-
-impl Choice for RunLine {
-    fn key(&self) -> &RunKey {
-        &self.key
-    }
-    fn ended_at(&self) -> Option<DateTime<Utc>> {
-        self.ended_at
-    }
-    fn has_parent(&self) -> bool {
-        self.parent_run_id.is_some()
-    }
-}
-
-pub(crate) fn newest<T: Choice>(all: &[T], wanted: impl Fn(&T) -> bool) -> Option<&T> {
-    let order = |a: &&T, b: &&T| (a.ended_at(), a.key()).cmp(&(b.ended_at(), b.key()));
-    all.iter().filter(|run| wanted(run)).max_by(order)
-}
-
+/// Returns the run that a name means.
 pub(crate) fn by_id<'a, T: Choice>(wanted: &str, all: &'a [T]) -> anyhow::Result<&'a T> {
-    let of_agent = |key: &RunKey| {
-        let id = wanted.strip_prefix(&*key.agent).and_then(|rest| rest.strip_prefix(':'));
-        id.is_some_and(|id| *key.id == *id)
-    };
-    let is_exact = |run: &&T| *run.key().id == *wanted || of_agent(run.key());
-    let exact: Vec<&T> = all.iter().filter(is_exact).collect();
-    if let [one] = exact.as_slice() {
-        return Ok(one);
-    }
-    let beginning: Vec<&T> = all.iter().filter(|run| run.key().id.starts_with(wanted)).collect();
-    let matching = if exact.is_empty() { beginning } else { exact };
-    match matching.as_slice() {
-        [one] => Ok(one),
-        // A run and its subagents share their beginning; the run itself is meant.
-        several if several.iter().filter(|run| !run.has_parent()).count() == 1 => {
-            Ok(several.iter().find(|run| !run.has_parent()).unwrap_or(&several[0]))
-        }
-        [] => {
-            let nearest = all.iter().map(|run| (distance(wanted, &run.key().id), run));
-            let hint = nearest
-                .min_by_key(|(distance, _)| *distance)
-                .filter(|(distance, _)| *distance <= wanted.len() / 3 + 1)
-                .map(|(_, run)| format!("did you mean {}?", run.key().id));
-            Err(hinted(
+    choose::by_id(wanted, all).map_err(|why| match why {
+        Unchosen::None { nearest } => {
+            let hint = nearest.map(|id| format!("did you mean {id}?"));
+            hinted(
                 format!("no run `{wanted}`"),
                 hint.into_iter().chain(["retryscope runs lists the runs that were found".to_owned()]),
-            ))
+            )
         }
-        several => {
-            let name = |run: &&T| format!("{}:{}", run.key().agent, run.key().id);
-            let ids: Vec<String> = several.iter().take(5).map(name).collect();
-            Err(hinted(
-                format!("`{wanted}` fits {} runs", several.len()),
+        Unchosen::Several(keys) => {
+            let ids: Vec<String> =
+                keys.iter().take(5).map(|key| format!("{}:{}", key.agent, key.id)).collect();
+            hinted(
+                format!("`{wanted}` fits {} runs", keys.len()),
                 [format!("say which: {}", words::list(&ids))],
-            ))
+            )
         }
-    }
-}
-
-/// Returns how many letters differ between two words.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().take(64).collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().take(64).enumerate() {
-        let mut before = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let cost = before + usize::from(ca != *cb);
-            before = row[j + 1];
-            row[j + 1] = cost.min(row[j] + 1).min(before + 1);
-        }
-    }
-    row[b.len()]
+    })
 }
 
 fn none_failed(listed: &Listed, display: Display, output: &mut Output) -> anyhow::Result<Exit> {
@@ -289,9 +221,15 @@ fn none_failed(listed: &Listed, display: Display, output: &mut Output) -> anyhow
     let newest = newest(all, |_| true).map(|run| run.key.id.to_string());
     match display.format {
         Format::Text => {
-            output.text(&format!("none of the {} runs found failed", all.len()))?;
-            if blind > 0 {
-                output.text(&format!("; {blind} of them have logs that do not show retries"))?;
+            output.text(&match all.len() {
+                1 => "the one run that was found did not fail".to_owned(),
+                n => format!("none of the {n} runs found failed"),
+            })?;
+            match (blind, all.len()) {
+                (0, _) => {}
+                (_, 1) => output.text("; its logs do not show retries")?,
+                (1, _) => output.text("; 1 of them has logs that do not show retries")?,
+                (n, _) => output.text(&format!("; {n} of them have logs that do not show retries"))?,
             }
             output.text("\n")?;
             if let Some(id) = newest {

@@ -58,6 +58,10 @@ fn told(
 ) -> anyhow::Result<()> {
     let named: Vec<(By, &'static str)> = by
         .iter()
+        .enumerate()
+        // What is named twice groups no finer than once.
+        .filter(|(n, name)| !by[..*n].contains(name))
+        .map(|(_, by)| by)
         .map(|by| match by {
             GroupBy::Agent => (By::Agent, "agent"),
             GroupBy::Provider => (By::Provider, "provider"),

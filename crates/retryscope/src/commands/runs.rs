@@ -2,6 +2,7 @@
 
 use retryscope_analysis::{Run, RunLine, summarize};
 use retryscope_report::{json, text};
+use retryscope_scan::choose::Children;
 use serde_json::json;
 
 use crate::args::{Display, Format, Reading, Runs};
@@ -23,26 +24,18 @@ fn lines(reading: &Reading, args: &Runs, output: &mut Output) -> anyhow::Result<
     let listed = Listed::open(reading)?;
     listed.complain();
     let window = Window::of(args.since.as_deref(), args.until.as_deref(), listed.now)?;
-    let mut chosen: Vec<&RunLine> = listed
-        .lines()
-        .iter()
-        .filter(|run| !args.failed || run.failed_turns > 0)
-        .filter(|run| args.agent.as_deref().is_none_or(|agent| *run.key.agent == *agent))
-        .filter(|run| args.provider.as_deref().is_none_or(|provider| run.providers.contains(provider)))
-        .filter(|run| window.meets(run.started_at, run.ended_at))
-        .collect();
+    let mut chosen: Vec<&RunLine> =
+        listed.lines().iter().filter(|line| is_wanted(line, args, &window)).collect();
     chosen.sort_by(|a, b| (a.started_at, &a.key).cmp(&(b.started_at, &b.key)));
-    if !chosen.is_empty() {
-        output.text(&text::runs(&chosen, width()))?;
-    } else if listed.lines().is_empty() {
+    if listed.lines().is_empty() {
         return Err(listed.nothing_found());
-    } else {
+    }
+    if chosen.is_empty() {
         output.text("no run matches\n")?;
+    } else {
+        output.text(&text::runs(&chosen, width()))?;
     }
-    if args.exit_code && chosen.iter().any(|run| run.failed_turns > 0) {
-        return Ok(Exit::Finding);
-    }
-    Ok(listed.exit())
+    Ok(exit(args, chosen.iter().any(|line| line.failed_turns > 0), listed.exit()))
 }
 
 /// One object a run, with sums and a summary.
@@ -51,36 +44,29 @@ fn objects(reading: &Reading, args: &Runs, output: &mut Output) -> anyhow::Resul
     reader.complain();
     let window = Window::of(args.since.as_deref(), args.until.as_deref(), reader.now)?;
     let all = reader.runs();
-    let mut chosen: Vec<&Run> = all
-        .iter()
-        .filter(|run| !args.failed || run.failed_turns() > 0)
-        .filter(|run| args.agent.as_deref().is_none_or(|agent| *run.key.agent == *agent))
-        .filter(|run| args.provider.as_deref().is_none_or(|provider| asked(run, provider)))
-        .filter(|run| window.holds(run))
-        .collect();
+    let mut chosen: Vec<&Run> =
+        all.iter().filter(|run| is_wanted(&RunLine::of(run), args, &window)).collect();
     chosen.sort_by_key(|run| (run.started_at, run.key.clone()));
     let path_of = |id| reader.scan.path(id);
-    let entry =
-        |run: &&Run| json::runs_entry(run, &summarize(run, &children(run, &all), reader.now), &path_of);
+    let children = Children::among(&all);
+    let entry = |run: &&Run| json::runs_entry(run, &summarize(run, children.of(run), reader.now), &path_of);
     let runs: Vec<_> = chosen.iter().map(entry).collect();
+    // A program that reads the answer finds the list that it expects, also where nothing could be listed.
     output.json(&json!({"schema": "retryscope.runs/1", "runs": runs}))?;
-    if args.exit_code && chosen.iter().any(|run| run.failed_turns() > 0) {
-        return Ok(Exit::Finding);
+    if all.is_empty() {
+        return Err(reader.nothing_found());
     }
-    Ok(reader.exit())
+    Ok(exit(args, chosen.iter().any(|run| run.failed_turns() > 0), reader.exit()))
 }
 
-/// Returns the runs that name this one as their parent.
-pub(crate) fn children<'a>(run: &Run, all: &'a [Run]) -> Vec<&'a Run> {
-    all.iter()
-        .filter(|other| {
-            other.key.agent == run.key.agent && other.facts.parent_run_id.as_deref() == Some(&*run.key.id)
-        })
-        .collect()
+/// Returns whether a run is to be listed.
+fn is_wanted(run: &RunLine, args: &Runs, window: &Window) -> bool {
+    (!args.failed || run.failed_turns > 0)
+        && args.agent.as_deref().is_none_or(|agent| *run.key.agent == *agent)
+        && args.provider.as_deref().is_none_or(|provider| run.providers.contains(provider))
+        && window.meets(run.started_at, run.ended_at)
 }
 
-fn asked(run: &Run, provider: &str) -> bool {
-    let attempts = run.turns.iter().flat_map(|t| &t.requests).flat_map(|r| &r.attempts);
-    run.facts.provider.as_deref() == Some(provider)
-        || attempts.into_iter().any(|a| a.candidate.provider.as_deref() == Some(provider))
+fn exit(args: &Runs, any_failed: bool, read: Exit) -> Exit {
+    if args.exit_code && any_failed { Exit::Finding } else { read }
 }

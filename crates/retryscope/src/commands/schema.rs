@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use anyhow::Context as _;
+use retryscope_analysis::words;
 use retryscope_events::{check, json_schema};
 use retryscope_report::visible;
 use serde_json::json;
@@ -40,7 +41,7 @@ fn checked(
     output: &mut Output,
 ) -> anyhow::Result<Exit> {
     let mut line = Vec::new();
-    let (mut number, mut deviations, mut checked) = (0_u64, 0_u64, 0_u64);
+    let (mut number, mut deviations, mut checked) = (0_u64, 0, 0);
     loop {
         line.clear();
         if input.by_ref().take(LINE_LIMIT).read_until(b'\n', &mut line)? == 0 {
@@ -74,8 +75,12 @@ fn checked(
     }
     if display.format == Format::Text {
         output.text(&match deviations {
-            0 => format!("{checked} lines keep the schema\n"),
-            n => format!("{n} deviations in {checked} lines\n"),
+            0 => format!("{} the schema\n", words::number(checked, "line keeps", "lines keep")),
+            n => format!(
+                "{} in {}\n",
+                words::number(n, "deviation", "deviations"),
+                words::number(checked, "line", "lines")
+            ),
         })?;
     }
     Ok(if deviations == 0 { Exit::Ok } else { Exit::Finding })
