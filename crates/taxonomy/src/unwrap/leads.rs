@@ -1,4 +1,4 @@
-//! Where a text leads up to its cause: "503 Service Unavailable: <cause>", "stream error: <cause>".
+//! Where a text leads up to its cause: `503 Service Unavailable: CAUSE`, `stream error: CAUSE`.
 //!
 //! A standard reason phrase, and what a client says of its connection, are all there is where nothing follows; before
 //! a cause they say only how it came. Not for finding out what the cause is.
