@@ -214,7 +214,7 @@ fn has_cue(before: &str, after: &str) -> bool {
     (lead.chars().all(|c| !c.is_alphanumeric()) || is_behind_colon(before)) && leads_a_sentence(after)
 }
 
-/// "mistral: 401 no such user", "(attempt 1/3): 400 odd thing" and "[openrouter] 400 - odd": what a client says about
+/// "mistral: 401 no such user", "(attempt 1/3): 400 odd thing" and `[openrouter] 400 - odd`: what a client says about
 /// its call stands in front, the answer behind.
 fn is_behind_colon(before: &str) -> bool {
     before.ends_with(' ')
