@@ -82,9 +82,6 @@ pub(crate) fn run(reading: &Reading, display: Display, output: &mut Output) -> a
             .map(|p| json!({"file": p.path.display().to_string(), "message": p.message}))
             .collect();
         output.json(&json!({"schema": "retryscope.sources/1", "sources": sources, "gaps": gaps, "problems": problems}))?;
-        if scan.sources.is_empty() {
-            return Err(reader.nothing_found());
-        }
     }
     Ok(reader.exit())
 }
