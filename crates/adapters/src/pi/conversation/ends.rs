@@ -9,6 +9,14 @@ use super::{Conversation, Open, Phase, USUAL_ATTEMPTS};
 use crate::pi::Profile;
 use crate::say::Say;
 
+/// Returns whether an error says that the program itself stopped, and not that a connection was aborted.
+fn is_abort(error: &str) -> bool {
+    error == "aborted"
+        || ["AbortError", "Request was aborted", "operation was aborted"]
+            .iter()
+            .any(|words| error.contains(words))
+}
+
 impl Conversation {
     /// The program says that it will try again, and after which wait.
     pub(in crate::pi) fn retry_planned(&mut self, retry: ModelRetry, say: &mut Say<'_>) {
@@ -42,7 +50,7 @@ impl Conversation {
     ///
     /// That it was aborted is told by the request that it cut, too, and is no failure of the one before.
     pub(in crate::pi) fn prompt_failed(&mut self, error: Option<String>, say: &mut Say<'_>) {
-        if error.as_deref().is_some_and(|error| error.contains("abort")) {
+        if error.as_deref().is_some_and(is_abort) {
             return;
         }
         match &self.now.open {

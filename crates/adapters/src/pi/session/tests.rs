@@ -122,6 +122,9 @@ fn an_error_that_no_version_repeats_ends_the_turn() {
     // Near miss: the host aborted what had been sent since; the next line says so of that.
     let aborted = prompt_error.replace("connection error", "aborted");
     assert!(ended(Profile::OpenClaw, "connection error", &[&aborted]).is_empty());
+    // A connection that was aborted is a failure.
+    let broken = prompt_error.replace("connection error", "Connection aborted");
+    assert_eq!(ended(Profile::OpenClaw, "connection error", &[&broken]), ["model.failed", "Failed"]);
     // Near miss: what was answered did not fail.
     let good = assistant(1_767_312_001_100, r#""stopReason":"stop""#);
     let said = kinds(&read(Profile::OpenClaw, &[HEADER, USER, &good, prompt_error]));
