@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use retryscope_events::Event;
 use retryscope_events::read::{ReadError, Reader};
 use retryscope_record::{GapKind, Item, Place, Sink, View};
 
@@ -78,14 +79,14 @@ const WRITER_LIMIT: usize = 1_000;
 const RUN_LIMIT: usize = 1_000;
 
 impl Agents {
-    /// Remembers the agent of an event, or gives the event the agent of its run.
-    fn name(&mut self, event: &mut retryscope_events::Event) {
+    /// Remembers the agent of an event; returns the agent of its run if the event names none.
+    fn name(&mut self, event: &Event) -> Option<Arc<str>> {
         match &event.agent {
-            Some(_) if self.last == event.run_id => {}
+            Some(_) if self.last == event.run_id => None,
             Some(agent) => {
                 self.last.clone_from(&event.run_id);
                 if self.by_run.contains_key(&event.run_id) {
-                    return;
+                    return None;
                 }
                 let known = self.order.back().and_then(|run| self.by_run.get(run));
                 let agent = known.filter(|known| ***known == **agent).cloned();
@@ -97,8 +98,9 @@ impl Agents {
                 {
                     self.by_run.remove(&oldest);
                 }
+                None
             }
-            None => event.agent = self.by_run.get(&event.run_id).map(|agent| (**agent).to_owned()),
+            None => self.by_run.get(&event.run_id).cloned(),
         }
     }
 }
@@ -120,18 +122,22 @@ impl LineDecoder for Events {
         }))
     }
 
+    fn end(&mut self, _sink: &mut dyn Sink) {
+        // A log that is quiet needs no memory.
+        self.reader = Reader::default();
+    }
+
     fn line(&mut self, place: Place, line: &[u8], sink: &mut dyn Sink) {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
         }
         let mut reader = std::mem::take(&mut self.reader);
         let result = reader.read(line, |event| {
-            self.agents.lock().unwrap_or_else(PoisonError::into_inner).name(event);
-            self.note_sequence(place, event, sink);
-            for name in event.unusable() {
-                sink.gap(place, GapKind::UnusableField { name: name.to_owned() });
+            let agent = self.agents.lock().unwrap_or_else(PoisonError::into_inner).name(event);
+            match agent {
+                Some(agent) => self.event(place, &event.clone().agent(&*agent), sink),
+                None => self.event(place, event, sink),
             }
-            sink.item(place, Item::Event(event, None));
         });
         self.reader = reader;
         match result {
@@ -150,8 +156,16 @@ impl LineDecoder for Events {
 }
 
 impl Events {
+    fn event(&mut self, place: Place, event: &Event, sink: &mut dyn Sink) {
+        self.note_sequence(place, event, sink);
+        for name in event.unusable() {
+            sink.gap(place, GapKind::UnusableField { name: name.to_owned() });
+        }
+        sink.item(place, Item::Event(event, None));
+    }
+
     /// Numbers are given per writer, +1 each: a jump is loss.
-    fn note_sequence(&mut self, place: Place, event: &retryscope_events::Event, sink: &mut dyn Sink) {
+    fn note_sequence(&mut self, place: Place, event: &Event, sink: &mut dyn Sink) {
         let Some(seq) = event.seq else { return };
         let writer = event.writer.as_ref().unwrap_or(&event.run_id);
         if let Some((_, last)) = self.last_seq.iter_mut().rev().find(|(name, _)| name == writer) {

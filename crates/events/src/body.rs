@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::flat::{Fields, FromRaw, Raw, Spare, put};
+use crate::flat::{FromRaw, Raw, Spare};
 use crate::values::{
     AttemptKind, AttemptOutcome, Candidate, Decision, DelaySource, ErrorSource, FallbackKind, Layer, Sent,
     Source, ToolStatus, Usage, record,
@@ -81,25 +81,6 @@ macro_rules! bodies {
                 )*
             }
 
-            impl Fields for $name {
-                const TYPE: &'static str = $wire;
-
-                fn within<'a>(body: &'a mut Body, spare: &mut Spare) -> Option<&'a mut Self> {
-                    if !matches!(body, Body::$name(_)) {
-                        body.clear(spare);
-                        *body = Body::$name(Self::default());
-                    }
-                    if let Body::$name(body) = body { Some(body) } else { None }
-                }
-
-                fn set(&mut self, name: &str, value: Raw<'_>, spare: &mut Spare) -> Option<()> {
-                    match name {
-                        $(stringify!($field) => put(&mut self.$field, FromRaw::from_raw(value, spare)?),)*
-                        _ => None,
-                    }
-                }
-            }
-
             impl From<$name> for Body {
                 fn from(body: $name) -> Self {
                     Body::$name(body)
@@ -131,6 +112,23 @@ macro_rules! bodies {
             /// Returns the fields of a type; `None` for a type that this version does not know.
             pub fn fields_of(kind: &str) -> Option<&'static [Field]> {
                 match kind { $($wire => Some($name::FIELDS),)+ _ => None }
+            }
+
+            /// Returns a body of a type with no field set; `None` for a type that this version does not know.
+            pub(crate) fn blank(kind: &str) -> Option<Self> {
+                match kind { $($wire => Some(Body::$name($name::default())),)+ _ => None }
+            }
+
+            /// Sets a field as read; `None` for what only the long way understands.
+            pub(crate) fn set(&mut self, name: &str, value: Raw<'_>, spare: &mut Spare) -> Option<()> {
+                match self {
+                    $(Body::$name(body) => match name {
+                        $(stringify!($field) => <$type>::from_raw(value, spare)?.put_into(&mut body.$field, spare),)*
+                        _ => return None,
+                    },)+
+                    Body::Other { .. } => return None,
+                }
+                Some(())
             }
 
             /// Empties every field, and keeps the memory of their texts.

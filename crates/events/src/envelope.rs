@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::body::{Body, Field};
 use crate::fit::FromValue;
-use crate::flat::{FromRaw, Raw, Spare, put};
+use crate::flat::{FromRaw, Raw, Spare};
 use crate::read::flat_parts;
 use crate::values::Candidate;
 
@@ -65,7 +65,7 @@ macro_rules! envelope {
             /// for what only the long way understands.
             pub(crate) fn set(&mut self, name: &str, value: Raw<'_>, spare: &mut Spare) -> Option<Option<()>> {
                 Some(match name {
-                    $(stringify!($field) => FromRaw::from_raw(value, spare).and_then(|value| put(&mut self.$field, value)),)+
+                    $(stringify!($field) => <$type>::from_raw(value, spare).map(|value| value.put_into(&mut self.$field, spare)),)+
                     _ => return None,
                 })
             }

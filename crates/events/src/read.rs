@@ -45,12 +45,13 @@ pub enum ReadError {
 /// Reads one line. A nested ledger entry (`attempts: [...]`) gives one event for each of its attempts, and of a model request
 /// one for its end.
 pub fn parse_line(line: &[u8]) -> Result<Vec<Event>, ReadError> {
-    let mut events = Vec::new();
-    Reader::default().read(line, |event| events.push(std::mem::replace(event, Event::blank())))?;
-    Ok(events)
+    match Lines::default().read(line) {
+        Some(event) => Ok(vec![event.clone()]),
+        None => parse_any(line),
+    }
 }
 
-/// Reads line after line; what the usual ones need is allocated once.
+/// Reads line after line; of the usual ones, what is the same in the line before is not read again.
 #[derive(Debug, Default)]
 pub struct Reader {
     lines: Lines,
@@ -58,10 +59,10 @@ pub struct Reader {
 
 impl Reader {
     /// Reads one line and hands over its events, as [`parse_line`] returns them.
-    pub fn read(&mut self, line: &[u8], mut take: impl FnMut(&mut Event)) -> Result<(), ReadError> {
+    pub fn read(&mut self, line: &[u8], mut take: impl FnMut(&Event)) -> Result<(), ReadError> {
         match self.lines.read(line) {
             Some(event) => take(event),
-            None => parse_any(line)?.iter_mut().for_each(take),
+            None => parse_any(line)?.iter().for_each(take),
         }
         Ok(())
     }

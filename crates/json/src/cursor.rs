@@ -4,7 +4,7 @@ use crate::string;
 
 /// Returns what `read` reads; `None` if that is not the whole text, but for spaces around it.
 pub fn whole<'a, T>(text: &'a str, read: impl FnOnce(&mut Cursor<'a>) -> Option<T>) -> Option<T> {
-    let mut at = Cursor { text, bytes: text.as_bytes(), at: 0, open: Vec::new() };
+    let mut at = Cursor::at(text, 0);
     at.space();
     let result = read(&mut at)?;
     at.space();
@@ -42,6 +42,16 @@ pub struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
+    /// Returns the place so many bytes after the beginning of a text.
+    pub fn at(text: &'a str, place: usize) -> Self {
+        Self { text, bytes: text.as_bytes(), at: place, open: Vec::new() }
+    }
+
+    /// Returns how many bytes stand before it.
+    pub fn place(&self) -> usize {
+        self.at
+    }
+
     /// Hands over the key of each member of the object that begins here to `take`, which steps over the value.
     pub fn members(&mut self, mut take: impl FnMut(&mut Self, Quoted<'a>) -> Option<()>) -> Option<()> {
         self.expect(b'{')?;

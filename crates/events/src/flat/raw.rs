@@ -8,7 +8,7 @@ use chrono::{DateTime, NaiveDate, Utc};
 use retryscope_json::{Cursor, Quoted};
 use serde_json::Value;
 
-use super::{members, part, put};
+use super::{members, part};
 use crate::body::BudgetState;
 use crate::read::parse_time;
 use crate::values::{
@@ -46,6 +46,13 @@ pub(crate) trait FromRaw: Sized {
 
     /// Gives back the memory of a value that is no longer needed.
     fn give_back(self, _spare: &mut Spare) {}
+
+    /// Puts a value into a field, in the place of the one before.
+    fn put_into(self, field: &mut Option<Self>, spare: &mut Spare) {
+        if let Some(before) = field.replace(self) {
+            before.give_back(spare);
+        }
+    }
 }
 
 impl FromRaw for String {
@@ -99,14 +106,17 @@ from_raw! {
 /// Reads a candidate as it is usually written.
 fn candidate(text: &str, spare: &mut Spare) -> Option<Candidate> {
     let mut candidate = Some(Candidate::default());
-    members(text, |name, value| part(&mut candidate, name, value, spare))?;
+    members(text, |name, _, value| part(&mut candidate, name, value, spare))?;
     candidate
 }
 
 /// Reads tokens as they are usually written.
 fn usage(text: &str) -> Option<Usage> {
     let mut usage = Usage::default();
-    members(text, |name, value| {
+    members(text, |name, _, value| {
+        if value.is_null() {
+            return Some(());
+        }
         let field = match name {
             "input_tokens" => &mut usage.input_tokens,
             "output_tokens" => &mut usage.output_tokens,
@@ -114,7 +124,8 @@ fn usage(text: &str) -> Option<Usage> {
             "reasoning_tokens" => &mut usage.reasoning_tokens,
             _ => return None,
         };
-        put(field, value.whole()?)
+        *field = Some(value.whole()?);
+        Some(())
     })?;
     Some(usage)
 }
@@ -149,6 +160,10 @@ impl<'a> Raw<'a> {
             [b'{', ..] => Some(Raw::Object(text)),
             _ => text.parse().ok().map(Raw::Whole),
         }
+    }
+
+    pub(super) fn is_null(self) -> bool {
+        matches!(self, Raw::Null)
     }
 
     pub(super) fn text(self) -> Option<&'a str> {
