@@ -79,20 +79,20 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Adds requests that were sent at a time.
-    pub fn add(&mut self, scope: &Scope, at: DateTime<Utc>, upstream: u64, retries: u64) {
+    /// Adds requests that were sent in a minute (see [`Budget::minute`]).
+    pub fn add(&mut self, scope: &Scope, minute: i64, upstream: u64, retries: u64) {
         let index = self.scopes.iter().position(|(known, _)| known == scope).unwrap_or_else(|| {
             self.scopes.push((scope.clone(), BTreeMap::new()));
             self.scopes.len() - 1
         });
         let minutes = &mut self.scopes[index].1;
-        let minute = minutes.entry(Self::minute(at)).or_default();
+        let minute = minutes.entry(minute).or_default();
         minute.0 += upstream;
         minute.1 += retries;
     }
 
-    /// Returns the minute that a moment counts in.
-    pub(crate) fn minute(at: DateTime<Utc>) -> i64 {
+    /// Returns the minute that a moment counts in, in minutes since 1970.
+    pub fn minute(at: DateTime<Utc>) -> i64 {
         at.timestamp().div_euclid(60)
     }
 
@@ -157,7 +157,7 @@ mod tests {
 
     fn of(upstream: u64, retries: u64) -> BudgetState {
         let mut budget = Budget::default();
-        budget.add(&Scope::global(), at(0), upstream, retries);
+        budget.add(&Scope::global(), Budget::minute(at(0)), upstream, retries);
         budget.states(at(0), BudgetPolicy::default()).remove(0)
     }
 
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn a_window_forgets() {
         let mut budget = Budget::default();
-        budget.add(&Scope::global(), at(0), 100, 50);
+        budget.add(&Scope::global(), Budget::minute(at(0)), 100, 50);
         let ratio = |minute: i64, window: &str| {
             let states = budget.states(at(minute), BudgetPolicy::default());
             states.into_iter().find(|s| s.window == window).unwrap().upstream

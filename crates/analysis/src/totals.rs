@@ -17,11 +17,10 @@ use chrono::{DateTime, TimeDelta, Utc};
 use retryscope_record::RunKey;
 use serde::{Deserialize, Serialize};
 
-use self::growth::{Added, BySeries, is_late};
+use self::growth::{Added, BySeries, CountedIn};
 use self::keys::{Names, Table};
 use self::labels::Seen;
 pub use self::labels::{Aliases, Folding, Labels};
-use self::samples::Sample;
 use crate::budget::{Budget, Scope};
 use crate::rules::{self, HeldTo, Verdict};
 use crate::run::{Run, RunOutcome};
@@ -243,15 +242,14 @@ impl Totals {
         &mut self.budget
     }
 
-    fn count(&mut self, series: &Series, sample: &Sample, n: u64, now: DateTime<Utc>) {
-        if series.metric == Metric::Sent {
-            self.spend(&series.labels, sample.at, n);
-            return;
-        }
+    fn count(&mut self, series: &Series, place: CountedIn, n: u64) {
         let mut series = series.clone();
-        if has_arrival(series.metric) {
-            let arrival = if is_late(sample, now) { "late" } else { "live" };
-            series.labels = series.labels.with("arrival", arrival);
+        match place {
+            CountedIn::Minute(minute) => return self.spend(&series.labels, minute, n),
+            CountedIn::Arrived { late } => {
+                series.labels = series.labels.with("arrival", if late { "late" } else { "live" });
+            }
+            CountedIn::Counter => {}
         }
         if let Some(known) = self.counters.get_mut(&series) {
             *known += n;
@@ -264,27 +262,27 @@ impl Totals {
         }
     }
 
-    fn spend(&mut self, labels: &Labels, at: Option<DateTime<Utc>>, n: u64) {
-        let Some(at) = at else { return };
+    fn spend(&mut self, labels: &Labels, minute: Option<i64>, n: u64) {
+        let Some(minute) = minute else { return };
         let label = |name: &str| labels.get(name).unwrap_or_default();
         let retries = if label("kind") == "retry" { n } else { 0 };
         let scopes =
             [Scope::global(), Scope::of("provider", label("provider")), Scope::of("agent", label("agent"))];
         for scope in &scopes {
-            self.budget.add(scope, at, n, retries);
+            self.budget.add(scope, minute, n, retries);
         }
     }
 
-    /// Counts a value in its bucket; what it adds to the sum is known apart from that.
-    fn observe(&mut self, series: &Series, value: u64) {
+    /// Counts a value in its bucket, so many times; what it adds to the sum is known apart from that.
+    fn observe(&mut self, series: &Series, value: u64, times: u64) {
         let bounds = bounds_of(series.metric);
         let series = self.within_limit(series.clone());
         let histogram = self.histograms.entry(series).or_default();
         histogram.buckets.resize(bounds.len(), 0);
         if let Some(known) = histogram.buckets.get_mut(bucket_of(bounds, value)) {
-            *known += 1;
+            *known += times;
         }
-        histogram.count += 1;
+        histogram.count += times;
     }
 }
 

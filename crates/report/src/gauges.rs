@@ -12,6 +12,7 @@ use retryscope_analysis::{
     Aliases, BudgetPolicy, Class, Folding, LogicalRequest, Run, RunOutcome, Totals, reset_from_ms,
     words::visible,
 };
+use retryscope_events::Candidate;
 
 use crate::metrics::Extra;
 
@@ -60,13 +61,19 @@ impl RunGauges {
         let last = run.turns.last().into_iter().flat_map(|turn| &turn.requests);
         let waits = last.filter_map(LogicalRequest::planned_wait).collect();
         let mut providers: Vec<(Arc<str>, OfProvider)> = Vec::new();
+        let mut last: Option<(&Arc<Candidate>, usize)> = None;
         for attempt in run.turns.iter().flat_map(|t| &t.requests).flat_map(|r| &r.attempts) {
-            let name = visible(aliases.provider(run, Some(&attempt.candidate)));
-            let place = providers.iter().position(|(known, _)| **known == *name).unwrap_or_else(|| {
-                providers.reserve_exact(1);
-                providers.push((name.as_str().into(), OfProvider::default()));
-                providers.len() - 1
+            let candidate = &attempt.candidate;
+            let same = last.filter(|(last, _)| Arc::ptr_eq(last, candidate)).map(|(_, place)| place);
+            let place = same.unwrap_or_else(|| {
+                let name = visible(aliases.provider(run, Some(candidate)));
+                providers.iter().position(|(known, _)| **known == *name).unwrap_or_else(|| {
+                    providers.reserve_exact(1);
+                    providers.push((name.as_str().into(), OfProvider::default()));
+                    providers.len() - 1
+                })
             });
+            last = Some((candidate, place));
             let known = &mut providers[place].1;
             known.hidden.0 += attempt.sends.min.saturating_sub(1);
             known.hidden.1 = known.hidden.1.zip(attempt.sends.max).map(|(a, b)| a + b.saturating_sub(1));

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::keys::{Bases, Names, SeriesId};
 use super::samples::{Sample, samples};
 use super::shown::{Before, Shown, is_timed};
-use super::{LATE_AFTER, Metric, Totals, bounds_of, bucket_of, has_arrival, is_histogram};
+use super::{Metric, Totals, bounds_of, bucket_of, has_arrival, is_histogram};
 use crate::budget::Budget;
 use crate::run::Run;
 
@@ -218,7 +218,6 @@ impl Totals {
         added: &mut Added,
         before: &mut Before,
     ) {
-        let now = before.now;
         for Growth { series: id, place, mut left } in growths {
             let samples = &mut by_series.samples[place].1;
             if is_histogram(metric) {
@@ -231,10 +230,10 @@ impl Totals {
                 *samples = before.new_first(id, metric, samples);
             }
             let series = self.table.series(id).clone();
-            // Those that are counted alike are counted together.
-            let mut alike: Option<(Sample, u64)> = None;
+            // Those that are counted in one place are counted together.
+            let mut together: Option<(CountedIn, u64)> = None;
             let mut counted = 0;
-            for sample in samples.iter().copied() {
+            for sample in samples.iter() {
                 let n = sample.n.min(left).min(allowed);
                 if left == 0 || allowed == 0 {
                     break;
@@ -242,19 +241,21 @@ impl Totals {
                 if n == 0 {
                     continue;
                 }
-                if let Some((first, sum)) = &mut alike
-                    && is_alike(metric, first, &sample, now)
-                {
-                    *sum += n;
-                } else if let Some((first, sum)) = alike.replace((sample, n)) {
-                    self.count(&series, &first, sum, now);
+                let place = CountedIn::of(metric, sample, before);
+                match &mut together {
+                    Some((same, sum)) if *same == place => *sum += n,
+                    _ => {
+                        if let Some((place, sum)) = together.replace((place, n)) {
+                            self.count(&series, place, sum);
+                        }
+                    }
                 }
                 left -= n;
                 allowed -= n;
                 counted += n;
             }
-            if let Some((first, sum)) = alike {
-                self.count(&series, &first, sum, now);
+            if let Some((place, sum)) = together {
+                self.count(&series, place, sum);
             }
             if counted > 0 {
                 added.grow(id, counted);
@@ -276,11 +277,13 @@ impl Totals {
             *held = held.saturating_sub(1);
             is_new
         });
-        let new: Vec<u64> = new.take(usize::try_from(most).unwrap_or(usize::MAX)).collect();
+        let mut new: Vec<u64> = new.take(usize::try_from(most).unwrap_or(usize::MAX)).collect();
+        new.sort_unstable();
         let series = self.table.series(id).clone();
-        for value in &new {
-            self.observe(&series, *value);
-            *added.observed(id).entry(*value).or_default() += 1;
+        for alike in new.chunk_by(|a, b| a == b) {
+            let times = alike.len() as u64;
+            self.observe(&series, alike[0], times);
+            *added.observed(id).entry(alike[0]).or_default() += times;
         }
         let counted = new.len() as u64;
         if counted > 0 {
@@ -328,17 +331,26 @@ impl Totals {
     }
 }
 
-pub(super) fn is_late(sample: &Sample, now: DateTime<Utc>) -> bool {
-    sample.told.is_some_and(|told| now - told > LATE_AFTER)
+/// Where a sample of a series is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CountedIn {
+    /// A counter.
+    Counter,
+    /// The counter of what was read late, or that of what was not.
+    Arrived { late: bool },
+    /// A minute of the budget; what has no time is in none.
+    Minute(Option<i64>),
 }
 
-/// Returns whether two samples of a series are counted in one place: the minute of a budget, or a counter.
-fn is_alike(metric: Metric, a: &Sample, b: &Sample, now: DateTime<Utc>) -> bool {
-    if metric == Metric::Sent {
-        let minute = |sample: &Sample| sample.at.map(Budget::minute);
-        minute(a) == minute(b)
-    } else {
-        !has_arrival(metric) || is_late(a, now) == is_late(b, now)
+impl CountedIn {
+    fn of(metric: Metric, sample: &Sample, before: &Before) -> Self {
+        if metric == Metric::Sent {
+            CountedIn::Minute(sample.at.map(Budget::minute))
+        } else if has_arrival(metric) {
+            CountedIn::Arrived { late: sample.told.is_some_and(|told| told < before.late_before) }
+        } else {
+            CountedIn::Counter
+        }
     }
 }
 

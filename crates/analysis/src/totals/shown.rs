@@ -66,8 +66,10 @@ fn not_older(minute: i64, oldest: i64) -> i64 {
 
 /// What was there before and has not been found again yet.
 pub(super) struct Before {
-    /// When it is compared.
-    pub(super) now: DateTime<Utc>,
+    /// What was told before this is late.
+    pub(super) late_before: DateTime<Utc>,
+    /// The first minute that is told apart.
+    oldest: i64,
     of_series: BTreeMap<(SeriesId, i64), u64>,
     /// What is gone from its series: it may be known under another name, or as something else.
     gone: BTreeMap<(Metric, i64), u64>,
@@ -90,18 +92,17 @@ impl Before {
                 *gone.entry((table.series(*series).metric, *minute)).or_default() += left;
             }
         }
-        Self { now, of_series, gone }
+        Self { late_before: now - LATE_AFTER, oldest, of_series, gone }
     }
 
     /// Returns the samples of a series: first those that were not there before, the newest of them first, then the others.
     pub(super) fn new_first(&mut self, series: SeriesId, metric: Metric, samples: &[Sample]) -> Vec<Sample> {
-        let oldest = oldest_minute(self.now);
         let mut by_time = samples.to_vec();
         // Of those in one minute the ones that were told first are the known ones; without times, the first.
         by_time.sort_by_key(|sample| sample.told);
         let (mut new, mut known) = (Vec::new(), Vec::new());
         for sample in by_time {
-            let minute = minute_of(&sample, oldest);
+            let minute = minute_of(&sample, self.oldest);
             let mut n = sample.n;
             let there = [self.of_series.get_mut(&(series, minute)), self.gone.get_mut(&(metric, minute))];
             for there in there.into_iter().flatten() {
