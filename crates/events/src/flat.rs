@@ -7,7 +7,9 @@
 mod raw;
 
 use std::ops::Range;
+use std::sync::LazyLock;
 
+use memchr::memmem::Finder;
 use retryscope_json::{Cursor, whole};
 
 use crate::body::Body;
@@ -179,8 +181,8 @@ fn candidate_of(body: &mut Body) -> Option<&mut Option<Candidate>> {
 /// Returns what stands behind the first `"type"`, wherever that is: whether it is the object's own is seen when its members
 /// are read.
 fn likely_type(text: &str) -> Option<&str> {
-    const NAME: &[u8] = b"\"type\"";
-    let behind = memchr::memmem::find(text.as_bytes(), NAME)? + NAME.len();
+    static NAME: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"type\""));
+    let behind = NAME.find(text.as_bytes())? + NAME.needle().len();
     let value = text.get(behind..)?.trim_ascii_start().strip_prefix(':')?.trim_ascii_start();
     let value = value.strip_prefix('"')?;
     value.get(..value.bytes().position(|byte| byte == b'"')?)

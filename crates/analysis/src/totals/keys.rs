@@ -208,6 +208,10 @@ pub(super) struct Table {
     by_series: HashMap<Series, SeriesId>,
     /// The series of a key, and how many of its labels were folded.
     by_key: HashMap<Key, (SeriesId, u64)>,
+    /// What was found last after each series: requests that go alike add alike.
+    followed_by: Vec<Option<(Key, SeriesId, u64)>>,
+    /// Found last.
+    last: usize,
 }
 
 /// Keys that are remembered; beyond, all are found anew. Only names that are folded can be so many.
@@ -221,10 +225,28 @@ impl Table {
 
     /// Returns the number of the series that a key stands for.
     pub(super) fn find(&mut self, key: Key, names: &Names, seen: &mut Seen) -> SeriesId {
-        if let Some((id, folded)) = self.by_key.get(&key) {
+        if let Some(Some((known, id, folded))) = self.followed_by.get(self.last)
+            && *known == key
+        {
             seen.folded += folded;
+            self.last = id.index();
             return *id;
         }
+        let (id, folded) = match self.by_key.get(&key) {
+            Some(found) => *found,
+            None => self.find_anew(key, names, seen),
+        };
+        seen.folded += folded;
+        if self.followed_by.len() < self.all.len() {
+            self.followed_by.resize(self.all.len(), None);
+        }
+        self.followed_by[self.last] = Some((key, id, folded));
+        self.last = id.index();
+        id
+    }
+
+    /// Returns the series of a key, and how many of its labels are folded.
+    fn find_anew(&mut self, key: Key, names: &Names, seen: &mut Seen) -> (SeriesId, u64) {
         let before = seen.folded;
         let series = Series { metric: key.metric, labels: seen.labels(names.labels(&key)) };
         let id = self.by_series.get(&series).copied().unwrap_or_else(|| {
@@ -233,8 +255,11 @@ impl Table {
             self.by_series.insert(series, id);
             id
         });
-        self.by_key.insert(key, (id, seen.folded - before));
-        id
+        let found = (id, seen.folded - before);
+        // Each sample counts those of its key.
+        seen.folded = before;
+        self.by_key.insert(key, found);
+        found
     }
 
     /// Forgets keys, if there are too many; the numbers of series stay. Returns whether it did: the numbers of names in
@@ -243,6 +268,8 @@ impl Table {
         let too_many = self.by_key.len() > KEYS;
         if too_many {
             self.by_key.clear();
+            self.followed_by.clear();
+            self.last = 0;
         }
         too_many
     }
@@ -266,6 +293,6 @@ impl<'de> Deserialize<'de> for Table {
         let all = Vec::<Series>::deserialize(deserializer)?;
         let numbered = (0..).map(SeriesId);
         let by_series = all.iter().cloned().zip(numbered).collect();
-        Ok(Self { all, by_series, by_key: HashMap::default() })
+        Ok(Self { all, by_series, ..Self::default() })
     }
 }
