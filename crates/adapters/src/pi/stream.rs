@@ -8,7 +8,7 @@ use retryscope_events::{DelaySource, ModelRetry};
 use retryscope_record::{Facts, GapKind, Item, Mark, Place, RunKey, Sink, Statement};
 
 use super::Profile;
-use super::answer::Answer;
+use super::answer::{Answer, stands_in};
 use super::conversation::Conversation;
 use crate::LineDecoder;
 use crate::json::{Object, holds};
@@ -85,6 +85,7 @@ impl Stream {
                         say.at = message.time("timestamp");
                         self.conversation.user(None, message.u64("timestamp"), say);
                     }
+                    Some("toolResult") if stands_in(&message) => {}
                     Some("toolResult") => self.conversation.advance(message.time("timestamp"), say),
                     Some("assistant") => {
                         if let Some(answer) = Answer::parse(&message) {
