@@ -58,6 +58,11 @@ impl Told {
             || self.message.starts_with("Connection failed")
     }
 
+    /// Returns whether it came over a WebSocket, as far as the text tells.
+    pub(super) fn is_over_socket(&self) -> bool {
+        ["url: ws", "websocket", "WebSocket"].iter().any(|word| self.message.contains(word))
+    }
+
     /// Returns whether the request loop repeats such a failure by itself, unseen.
     pub(super) fn may_hide_requests(&self) -> bool {
         let unseen =
