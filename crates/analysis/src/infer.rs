@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use retryscope_events::Candidate;
 use retryscope_policy::{self as policy, Policy, Settings};
 use retryscope_record::{Shown, View};
+use retryscope_taxonomy::Reason;
 
 use crate::count::Bound;
 use crate::judge::Failure;
@@ -105,7 +106,9 @@ impl<'a> Inference<'a> {
             Some(provider) => Cow::Owned(self.settings.as_ref().clone().for_provider(provider)),
             None => Cow::Borrowed(self.settings.as_ref()),
         };
-        let one = |policy: &Policy| match failure.and_then(kind_of) {
+        // A reset may also come within an answer, which another loop sees: it tells of no loop that ran to its end.
+        let failure = failure.filter(|failure| failure.reason != Reason::Reset).and_then(kind_of);
+        let one = |policy: &Policy| match failure {
             // That a loop ran to its end raises the lower end only where its settings were looked at.
             Some(failure) if self.settings_are_known => policy.hidden_under(failure, view, api, &settings),
             _ => policy.hidden_per_visible_attempt(view, api, &settings),
