@@ -13,7 +13,7 @@ use retryscope_taxonomy::Reason;
 
 use crate::count::Bound;
 use crate::judge::Failure;
-use crate::view::ViewOfRun;
+use crate::view::{RequestEnd, ViewOfRun};
 
 /// Policies that may have been in force, and the settings read.
 pub(crate) struct Inference<'a> {
@@ -47,8 +47,9 @@ impl<'a> Inference<'a> {
         }
     }
 
-    /// Returns the view with the hidden sends of each attempt filled in; borrowed where nothing is hidden.
-    pub(crate) fn fill<'v>(&self, kind: View, view: &'v ViewOfRun) -> Cow<'v, ViewOfRun> {
+    /// Returns the view with the hidden sends of each attempt filled in; borrowed where nothing is hidden. `last_once` says
+    /// that another view of the run's only turn excludes them for the request that failed in the end.
+    pub(crate) fn fill<'v>(&self, kind: View, view: &'v ViewOfRun, last_once: bool) -> Cow<'v, ViewOfRun> {
         let Some(id) = policy_view(self.agent, kind) else { return Cow::Borrowed(view) };
         let known: Vec<&Policy> = self.policies.iter().copied().filter(|p| p.view(id).is_some()).collect();
         if known.is_empty() {
@@ -75,6 +76,10 @@ impl<'a> Inference<'a> {
                     let request = &mut filled.to_mut().turns[t].requests[r];
                     request.extra = Some(Bound::range(extra.min, most));
                     request.basis.get_or_insert(basis);
+                }
+                let is_last = r + 1 == turn.requests.len() && request.end == Some(RequestEnd::GivenUp);
+                if last_once && is_last {
+                    continue;
                 }
                 for (a, attempt) in request.attempts.iter().enumerate() {
                     if attempt.sends != Bound::exact(1) || attempt.sends_told {

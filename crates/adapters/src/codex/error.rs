@@ -70,6 +70,11 @@ impl Told {
         unseen || self.message.contains("timed out") || self.message.contains("error sending request")
     }
 
+    /// Returns whether the server may have stated how long to wait, which may be no time at all.
+    pub(super) fn may_state_wait(&self) -> bool {
+        self.status == Some(429) || wait_in(&self.message).is_some()
+    }
+
     pub(super) fn fill_retry(&self, retry: &mut ModelRetry) {
         retry.status = self.status;
         retry.code.clone_from(&self.code);

@@ -70,9 +70,12 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
         parts.iter().flat_map(|p| &p.sources).find_map(|id| as_of.source(*id)?.settings.as_deref());
     let version = facts.policy_version.as_deref().or(facts.agent_version.as_deref());
     let inference = Inference::new(&key.agent, version, settings, facts.provider.as_deref());
+    let is_only = |part: &Part<'_>| part.view.turns.iter().filter(|turn| !is_empty(turn)).count() <= 1;
+    let mut lasts = parts.iter().flat_map(|part| &part.view.turns).filter_map(|turn| turn.requests.last());
+    let last_once = lasts.any(|request| request.sent_once_each) && parts.iter().all(is_only);
     for part in &mut parts {
         if let Cow::Borrowed(view) = part.view {
-            part.view = inference.fill(part.kind, view);
+            part.view = inference.fill(part.kind, view, last_once);
         }
     }
     let parts = parts;

@@ -13,7 +13,7 @@ use crate::codex::say::Say;
 use crate::codex::{at_least, fields};
 use crate::json::Object;
 
-/// The shortest wait before a repeat, in either loop: 200 ms with 10 % jitter.
+/// The shortest wait before a repeat, in either loop: 200 ms with 10 % jitter. A server that states a wait may state none.
 const SHORTEST_WAIT: TimeDelta = TimeDelta::milliseconds(180);
 
 /// So long after a tool's result the next request is surely under way.
@@ -246,13 +246,19 @@ impl Asking {
         say.event(failed);
         let elapsed = open.quiet_from.zip(say.at).map(|(from, to)| to - from);
         let known = !told.message.is_empty() && !told.may_hide_requests();
+        let request_id = open.id;
         if known && retries == 0 && elapsed.is_some_and(|elapsed| elapsed < SHORTEST_WAIT) {
-            say.mark(&Mark::Sends {
-                request_id: open.id,
-                attempt_id: None,
-                min: 0,
-                max: Some(0),
-                basis: "it failed sooner than the shortest wait before a repeat".into(),
+            say.mark(&if told.may_state_wait() {
+                // Streams may have been opened again at once.
+                Mark::SentOnceEach { request_id }
+            } else {
+                Mark::Sends {
+                    request_id,
+                    attempt_id: None,
+                    min: 0,
+                    max: Some(0),
+                    basis: "it failed sooner than the shortest wait before a repeat".into(),
+                }
             });
         }
     }
