@@ -241,6 +241,31 @@ fn a_log_that_never_tells_ends_does_not_say_that_the_process_is_gone() {
     assert_eq!(outcome(true, Some(View::SESSION)), RunOutcome::Interrupted);
 }
 
+/// Two processes of one run, of which each kept its own output, and what a collector has of one of them.
+#[test]
+fn outputs_of_two_processes_are_two_turns() {
+    let mut engine = Engine::new();
+    for (id, kind) in [(0, View::OTLP_LOGS), (1, View::STDOUT), (2, View::STDOUT)] {
+        let mut source = Source { engine: &mut engine, kind, id };
+        source.shows(Shown::All);
+        let turn = format!("#{id}");
+        source.mark(0, &Mark::TurnStarted { turn: Some(turn.clone()) });
+        source.event(0, &turn, ModelRequest::new().request_id("#1"));
+        source.attempt(10, &turn, "#1", 1, None);
+        if kind == View::STDOUT {
+            source.event(20, &turn, ModelResponse::new().request_id("#1"));
+            let (outcome, turn) = (TurnOutcome::Succeeded, Some(turn));
+            source.mark(30, &Mark::TurnEnded { turn, outcome, reason: None, message: None });
+        }
+    }
+    let sources = BTreeMap::new();
+    let run = engine.runs(&AsOf { now: at(0), sources: &sources }).remove(0);
+    assert_eq!(run.turns.len(), 2);
+    // The collector's turn may be one of them, or a third one.
+    assert_eq!(upstream(&run), (2, None));
+    assert_eq!(run.counts.logical_requests.bound.min, 2);
+}
+
 /// A reset may have come within an answer: it proves no loop of requests that ran to its end.
 #[test]
 fn a_reset_raises_no_lower_end() {
