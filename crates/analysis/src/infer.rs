@@ -9,10 +9,11 @@ use std::borrow::Cow;
 use retryscope_events::Candidate;
 use retryscope_policy::{self as policy, Policy, Settings};
 use retryscope_record::{Shown, View};
+use retryscope_taxonomy::Reason;
 
 use crate::count::Bound;
 use crate::judge::Failure;
-use crate::view::ViewOfRun;
+use crate::view::{RequestEnd, ViewOfRun};
 
 /// Policies that may have been in force, and the settings read.
 pub(crate) struct Inference<'a> {
@@ -46,8 +47,9 @@ impl<'a> Inference<'a> {
         }
     }
 
-    /// Returns the view with the hidden sends of each attempt filled in; borrowed where nothing is hidden.
-    pub(crate) fn fill<'v>(&self, kind: View, view: &'v ViewOfRun) -> Cow<'v, ViewOfRun> {
+    /// Returns the view with the hidden sends of each attempt filled in; borrowed where nothing is hidden. `last_once` says
+    /// that another view of the run's only turn excludes them for the request that failed in the end.
+    pub(crate) fn fill<'v>(&self, kind: View, view: &'v ViewOfRun, last_once: bool) -> Cow<'v, ViewOfRun> {
         let Some(id) = policy_view(self.agent, kind) else { return Cow::Borrowed(view) };
         let known: Vec<&Policy> = self.policies.iter().copied().filter(|p| p.view(id).is_some()).collect();
         if known.is_empty() {
@@ -74,6 +76,10 @@ impl<'a> Inference<'a> {
                     let request = &mut filled.to_mut().turns[t].requests[r];
                     request.extra = Some(Bound::range(extra.min, most));
                     request.basis.get_or_insert(basis);
+                }
+                let is_last = r + 1 == turn.requests.len() && request.end == Some(RequestEnd::GivenUp);
+                if last_once && is_last {
+                    continue;
                 }
                 for (a, attempt) in request.attempts.iter().enumerate() {
                     if attempt.sends != Bound::exact(1) || attempt.sends_told {
@@ -105,7 +111,9 @@ impl<'a> Inference<'a> {
             Some(provider) => Cow::Owned(self.settings.as_ref().clone().for_provider(provider)),
             None => Cow::Borrowed(self.settings.as_ref()),
         };
-        let one = |policy: &Policy| match failure.and_then(kind_of) {
+        // A reset may also come within an answer, which another loop sees: it tells of no loop that ran to its end.
+        let failure = failure.filter(|failure| failure.reason != Reason::Reset).and_then(kind_of);
+        let one = |policy: &Policy| match failure {
             // That a loop ran to its end raises the lower end only where its settings were looked at.
             Some(failure) if self.settings_are_known => policy.hidden_under(failure, view, api, &settings),
             _ => policy.hidden_per_visible_attempt(view, api, &settings),

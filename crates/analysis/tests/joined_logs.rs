@@ -1,13 +1,14 @@
 //! Several logs of one run: what one lacks, another proves.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use retryscope_analysis::{AsOf, Engine, RequestOutcome, Run, RunOutcome};
+use retryscope_analysis::{AsOf, Engine, RequestOutcome, Run, RunOutcome, SourceState};
 use retryscope_events::{
     AttemptOutcome, Body, Event, ModelAttempt, ModelFailed, ModelRequest, ModelResponse,
 };
-use retryscope_record::{Item, Mark, Origin, Place, RunKey, Shown, SourceId, TurnOutcome, View};
+use retryscope_record::{Facts, Item, Mark, Origin, Place, RunKey, Shown, SourceId, TurnOutcome, View};
 
 const AGENT: &str = "some-agent";
 
@@ -238,4 +239,63 @@ fn a_log_that_never_tells_ends_does_not_say_that_the_process_is_gone() {
     // A log that would tell, and stops without an end.
     assert_eq!(outcome(false, None), RunOutcome::Interrupted);
     assert_eq!(outcome(true, Some(View::SESSION)), RunOutcome::Interrupted);
+}
+
+/// Two processes of one run, of which each kept its own output, and what a collector has of one of them.
+#[test]
+fn outputs_of_two_processes_are_two_turns() {
+    let mut engine = Engine::new();
+    for (id, kind) in [(0, View::OTLP_LOGS), (1, View::STDOUT), (2, View::STDOUT)] {
+        let mut source = Source { engine: &mut engine, kind, id };
+        source.shows(Shown::All);
+        let turn = format!("#{id}");
+        source.mark(0, &Mark::TurnStarted { turn: Some(turn.clone()) });
+        source.event(0, &turn, ModelRequest::new().request_id("#1"));
+        source.attempt(10, &turn, "#1", 1, None);
+        if kind == View::STDOUT {
+            source.event(20, &turn, ModelResponse::new().request_id("#1"));
+            let (outcome, turn) = (TurnOutcome::Succeeded, Some(turn));
+            source.mark(30, &Mark::TurnEnded { turn, outcome, reason: None, message: None });
+        }
+    }
+    let sources = BTreeMap::new();
+    let run = engine.runs(&AsOf { now: at(0), sources: &sources }).remove(0);
+    assert_eq!(run.turns.len(), 2);
+    // The collector's turn may be one of them, or a third one.
+    assert_eq!(upstream(&run), (2, None));
+    assert_eq!(run.counts.logical_requests.bound.min, 2);
+}
+
+/// A reset may have come within an answer: it proves no loop of requests that ran to its end.
+#[test]
+fn a_reset_raises_no_lower_end() {
+    let sent = |message: &str| {
+        let mut engine = Engine::new();
+        let run = RunKey::new("codex", "r");
+        let origin = Origin { source: SourceId(0), place: Place::Whole };
+        let mut say = |mark: &Mark| {
+            engine.apply(View::STDOUT, origin, Item::Mark { run: &run, at: Some(at(0)), mark });
+        };
+        let agent_version = Some("0.171.0".to_owned());
+        say(&Mark::Facts(Facts { agent_version, ..Facts::default() }));
+        let (shown, source) = (Shown::All, retryscope_events::Source::Foreground);
+        say(&Mark::Shows { source, requests: shown, attempts: shown, because: "a test says so" });
+        let mut attempt =
+            ModelAttempt::new().request_id("#1").attempt_id("a").outcome(AttemptOutcome::Failed);
+        attempt.message = Some(message.to_owned());
+        let bodies: [Body; 3] = [
+            ModelRequest::new().request_id("#1").into(),
+            attempt.into(),
+            ModelFailed::new().request_id("#1").into(),
+        ];
+        for body in bodies {
+            let event = Event::new("r", at(0), body).agent("codex");
+            engine.apply(View::STDOUT, origin, Item::Event(&event, None));
+        }
+        let settings = Some(Arc::default());
+        let sources = BTreeMap::from([(SourceId(0), SourceState { settings, ..SourceState::default() })]);
+        upstream(&engine.runs(&AsOf { now: at(0), sources: &sources }).remove(0)).0
+    };
+    assert_eq!(sent("connect ECONNREFUSED"), 5);
+    assert_eq!(sent("connection reset by peer"), 1);
 }

@@ -149,6 +149,11 @@ pub enum Mark {
         /// The rule, as a lowercase clause.
         basis: String,
     },
+    /// No layer below the agent's outer loop had the time to repeat an attempt of this request, however many there were.
+    SentOnceEach {
+        /// The logical request.
+        request_id: String,
+    },
     /// The last records of this source before the process ended may be missing.
     TailMayBeLost,
     /// Nothing that happened in the open turn up to the time of this mark is missing in this source.

@@ -58,11 +58,21 @@ impl Told {
             || self.message.starts_with("Connection failed")
     }
 
+    /// Returns whether it came over a WebSocket, as far as the text tells.
+    pub(super) fn is_over_socket(&self) -> bool {
+        ["url: ws", "websocket", "WebSocket"].iter().any(|word| self.message.contains(word))
+    }
+
     /// Returns whether the request loop repeats such a failure by itself, unseen.
     pub(super) fn may_hide_requests(&self) -> bool {
         let unseen =
             self.status.is_some_and(|status| status >= 500) || self.message.starts_with("Connection failed");
         unseen || self.message.contains("timed out") || self.message.contains("error sending request")
+    }
+
+    /// Returns whether the server may have stated how long to wait, which may be no time at all.
+    pub(super) fn may_state_wait(&self) -> bool {
+        self.status == Some(429) || wait_in(&self.message).is_some()
     }
 
     pub(super) fn fill_retry(&self, retry: &mut ModelRetry) {

@@ -150,10 +150,12 @@ impl Export {
     }
 }
 
+/// Spans also carry the number of the operating system's thread, as `thread.id`, beside or instead of the conversation's.
 fn thread_of(attributes: &Attributes) -> Option<&str> {
-    ["conversation.id", "thread.id", "thread_id", "conversation_id"]
-        .iter()
-        .find_map(|key| attributes.get(key))
+    let is_name = |value: &str| value.bytes().any(|b| !b.is_ascii_digit());
+    ["conversation.id", "thread.id", "thread_id", "conversation_id"].iter().find_map(|key| {
+        attributes.iter().find(|(name, value)| name == key && is_name(value)).map(|(_, value)| value)
+    })
 }
 
 fn turn_of(attributes: &Attributes) -> Option<String> {
@@ -212,6 +214,17 @@ mod tests {
         assert!(matches!(bodies.first(), Some(Body::ModelRequest(_))));
         assert_eq!(retry, Some(2));
         assert_eq!(bodies.iter().filter(|b| matches!(b, Body::ModelRequest(_))).count(), 1);
+    }
+
+    #[test]
+    fn the_number_of_a_thread_of_the_system_is_no_conversation() {
+        let pairs = |pairs: &[(&str, &str)]| {
+            Attributes::from_pairs(pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())))
+        };
+        let both = pairs(&[("thread.id", "4"), ("thread.name", "worker"), ("thread.id", "01a2-b")]);
+        assert_eq!(thread_of(&both), Some("01a2-b"));
+        assert_eq!(thread_of(&pairs(&[("thread.id", "4"), ("thread_id", "01a2-b")])), Some("01a2-b"));
+        assert_eq!(thread_of(&pairs(&[("thread.id", "4")])), None);
     }
 
     #[test]

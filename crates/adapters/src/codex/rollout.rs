@@ -173,7 +173,9 @@ impl Rollout {
                 self.error = None;
                 self.asking.usage_record(payload, say);
             }
-            "compacted" => self.asking.compacted(say),
+            "compacted" => {
+                self.asking.compacted(payload.str("compaction_response_id").as_deref(), say);
+            }
             "response_item" => self.item(payload, say),
             "event_msg" => self.message(payload, say),
             _ => {}
@@ -344,6 +346,66 @@ mod tests {
         assert_eq!(count(&read, |b| matches!(b, Body::ModelRetry(_))), 1);
         assert_eq!(count(&read, |b| matches!(b, Body::ModelResponse(_))), 1);
         assert_eq!(ends(&read), [TurnOutcome::Succeeded]);
+    }
+
+    /// A summary of the conversation between a tool's result and the answer, after these streams of it.
+    fn summarized(streams: usize, named: &str) -> Collected {
+        let at = |kind: &str, payload: &str| {
+            format!(r#"{{"timestamp":"2026-01-01T00:00:03.000Z","type":"{kind}","payload":{payload}}}"#)
+        };
+        let usage = |id: &str| {
+            at(
+                "token_usage_record",
+                &format!(r#"{{"turn_id":"u","response_id":"{id}","usage":{{"input_tokens":1}}}}"#),
+            )
+        };
+        let item = |kind: &str| {
+            at("response_item", &format!(r#"{{"type":"{kind}","role":"assistant","call_id":"c"}}"#))
+        };
+        let end = at("event_msg", r#"{"type":"task_complete","turn_id":"u","last_agent_message":"x"}"#);
+        let mut lines = vec![META.to_owned(), CONTEXT.to_owned(), item("function_call"), usage("r1")];
+        lines.extend([item("function_call_output"), DIED.to_owned()]);
+        lines.extend(std::iter::repeat_n(DIED.to_owned(), streams));
+        lines.extend([item("message"), usage("r2"), DIED.to_owned()]);
+        lines.push(at("compacted", &format!(r#"{{"message":"","compaction_response_id":"{named}"}}"#)));
+        lines.extend([
+            CONTEXT.to_owned(),
+            DIED.to_owned(),
+            item("message"),
+            usage("r3"),
+            DIED.to_owned(),
+            end,
+        ]);
+        read(&lines.join("\n"))
+    }
+
+    #[test]
+    fn the_counts_of_a_summary_are_no_streams_that_died() {
+        for (streams, died) in [(1, 0), (3, 2)] {
+            let read = summarized(streams, "r2");
+            assert_eq!(count(&read, |b| matches!(b, Body::ModelRequest(_))), 3);
+            assert_eq!(count(&read, |b| matches!(b, Body::ModelResponse(_))), 3);
+            assert_eq!(count(&read, |b| matches!(b, Body::ModelRetry(_))), died);
+            assert_eq!(ends(&read), [TurnOutcome::Succeeded]);
+        }
+        // Another answer was the summary: the counts before this one tell what they always do.
+        assert_eq!(count(&summarized(1, "r9"), |b| matches!(b, Body::ModelRetry(_))), 1);
+    }
+
+    #[test]
+    fn a_wait_of_no_time_may_hide_streams() {
+        let failed = |message: &str| {
+            let end = format!(
+                r#"{{"timestamp":"2026-01-01T00:00:01.090Z","type":"event_msg","payload":{{"type":"task_complete","turn_id":"u","error":{{"message":"{message}"}}}}}}"#
+            );
+            let read = read(&[META, CONTEXT, &end].join("\n"));
+            read.items
+                .iter()
+                .any(|(_, item)| matches!(item, Statement::Mark { mark: Mark::Sends { .. }, .. }))
+        };
+        assert!(failed("unexpected status 401 Unauthorized: no"));
+        assert!(!failed("exceeded retry limit, last status: 429 Too Many Requests"));
+        assert!(!failed("Rate limit reached. Please try again in 1ms."));
     }
 
     #[test]

@@ -137,7 +137,9 @@ impl Signals {
             self.threads.clear();
         }
         let thread = self.threads.entry(signal.thread.to_owned()).or_default();
-        if name != "codex.retry" && *thread.channel.get_or_insert(signal.channel) != signal.channel {
+        // Spans have no events of streams, only log records do; told twice, these say the same of the same attempt.
+        let anywhere = matches!(name, "codex.retry" | "codex.sse_event" | "codex.websocket_event");
+        if !anywhere && *thread.channel.get_or_insert(signal.channel) != signal.channel {
             return;
         }
         let mut say = Say::new(signal.place, signal.thread, signal.at, sink);
@@ -410,13 +412,18 @@ mod tests {
     use super::*;
 
     fn read(signals: &[&[(&str, &str)]]) -> Vec<Body> {
+        let of_log: Vec<_> = signals.iter().map(|pairs| (Channel::Log, *pairs)).collect();
+        read_from(&of_log)
+    }
+
+    fn read_from(signals: &[(Channel, &[(&str, &str)])]) -> Vec<Body> {
         let mut sink = Collected::default();
         let mut state = Signals::default();
-        for pairs in signals {
+        for (channel, pairs) in signals {
             let attributes =
                 Attributes::from_pairs(pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
             let signal = Signal {
-                channel: Channel::Log,
+                channel: *channel,
                 place: Place::Whole,
                 thread: "t",
                 turn: None,
@@ -446,6 +453,28 @@ mod tests {
             .collect();
         assert_eq!(layers, [Layer::Transport, Layer::Stream]);
         assert_eq!(bodies.iter().filter(|b| matches!(b, Body::ModelRequest(_))).count(), 1);
+    }
+
+    #[test]
+    fn what_spans_leave_out_of_streams_is_taken_from_log_records() {
+        let sent: &[(&str, &str)] = &[("event.name", "codex.api_request"), ("attempt", "0")];
+        let cut: &[(&str, &str)] =
+            &[("event.name", "codex.sse_event"), ("error.message", "stream closed before the end")];
+        let (span, log) = (Channel::Span, Channel::Log);
+        let bodies = read_from(&[
+            (span, START),
+            (log, START),
+            (span, sent),
+            (log, sent),
+            (log, cut),
+            (span, sent),
+            (log, sent),
+            (log, DONE),
+        ]);
+        let count = |pick: fn(&Body) -> bool| bodies.iter().filter(|body| pick(body)).count();
+        assert_eq!(count(|b| matches!(b, Body::ModelAttempt(a) if a.message.is_some())), 1);
+        assert_eq!(count(|b| matches!(b, Body::ModelAttempt(a) if a.candidate.is_some())), 2);
+        assert_eq!(count(|b| matches!(b, Body::ModelResponse(_))), 1);
     }
 
     #[test]

@@ -156,17 +156,19 @@ impl Stdout {
             turn.error = Some(message);
             return;
         };
-        self.after_tool(say);
+        let told = reconnecting.cause.map(Told::of);
+        // A stream may also break after its tool call was complete; then the tool has run, and the request goes on.
+        if told.as_ref().is_some_and(Told::is_before_stream) {
+            self.after_tool(say);
+        }
         let (turn, id) = self.ensure(say);
+        turn.after_tool = false;
         // Numbers count up within a request; a smaller one counts again, after something that is not shown. Numbers left
         // out are retries that were made and not shown.
         let number = reconnecting.number.unwrap_or(0);
         let missing = if number > turn.last_number { number - turn.last_number - 1 } else { 0 };
         turn.last_number = number;
-        let told = reconnecting.cause.map(Told::of);
-        let over_socket =
-            |told: &Told| told.message.contains("url: ws") || told.message.contains("websocket");
-        let socket = told.as_ref().is_some_and(over_socket);
+        let socket = told.as_ref().is_some_and(Told::is_over_socket);
         if socket && turn.retries == 0 {
             turn.told = Some(0);
         }
@@ -256,8 +258,10 @@ impl Stdout {
     }
 
     fn failed(&mut self, message: Option<String>, say: &mut Say<'_>) {
-        self.after_tool(say);
         let message = message.or_else(|| self.turn.as_mut()?.error.take());
+        if message.as_deref().is_some_and(|message| Told::of(message).is_before_stream()) {
+            self.after_tool(say);
+        }
         let (turn, id) = self.ensure(say);
         let answered = turn.answered;
         if !answered {
@@ -328,6 +332,39 @@ note [x] {"type":"error","message":"Reconnecting... 2/3 (unexpected status 500 O
         );
         assert_eq!(count(&read, |b| matches!(b, Body::ModelRequest(_))), 2);
         assert_eq!(count(&read, |b| matches!(b, Body::ModelResponse(_))), 2);
+    }
+
+    #[test]
+    fn a_stream_may_break_after_the_tool_that_it_called() {
+        let requests = |cause: &str| {
+            let read = read(&format!(
+                r#"{{"type":"thread.started","thread_id":"t-1"}}
+{{"type":"turn.started"}}
+{{"type":"item.completed","item":{{"id":"item_0","type":"command_execution"}}}}
+{{"type":"error","message":"Reconnecting... 1/2 ({cause})"}}
+{{"type":"item.completed","item":{{"id":"item_1","type":"agent_message","text":"x"}}}}
+{{"type":"turn.completed","usage":{{}}}}"#
+            ));
+            assert_eq!(count(&read, |b| matches!(b, Body::ModelRetry(_))), 1);
+            count(&read, |b| matches!(b, Body::ModelRequest(_)))
+        };
+        assert_eq!(requests("stream disconnected before completion: closed early"), 1);
+        // What has no stream called nothing: the tool was another answer's.
+        assert_eq!(requests("unexpected status 503 Service Unavailable: busy"), 2);
+    }
+
+    #[test]
+    fn a_broken_websocket_is_told_by_its_name() {
+        let read = read(
+            r#"{"type":"thread.started","thread_id":"t-1"}
+{"type":"turn.started"}
+{"type":"error","message":"Reconnecting... 2/2 (stream disconnected before completion: WebSocket protocol error: reset)"}
+{"type":"item.completed","item":{"id":"item_0","type":"error","message":"Falling back from WebSockets to HTTPS transport. x"}}
+{"type":"item.completed","item":{"id":"item_1","type":"agent_message","text":"x"}}
+{"type":"turn.completed","usage":{}}"#,
+        );
+        let over = |b: &Body| matches!(b, Body::ModelAttempt(a) if a.candidate.as_ref().is_some_and(|c| c.transport.as_deref() == Some(WEBSOCKET)));
+        assert_eq!(count(&read, over), 3);
     }
 
     #[test]

@@ -168,6 +168,13 @@ impl Answer {
     }
 }
 
+/// Whether a tool's result only stands in for one: the answer broke off within the call, so that nothing ran, and the same
+/// answer is asked for again.
+pub(super) fn stands_in(result: &Object<'_>) -> bool {
+    let details = result.object("details").unwrap_or_default();
+    details.bool("__synthetic") == Some(true) && details.is("source", "assistant_stop_error")
+}
+
 /// Words of errors that one version of pi or another repeats, without what stands between them.
 const PASSING: &[&str] = &[
     "429",

@@ -56,6 +56,8 @@ struct Course {
     stamp: u64,
     requests: u64,
     open: Option<Open>,
+    /// The request whose answer was empty: omp asks for it again, and says nothing of it.
+    empty: Option<Open>,
     /// End of what came before the next attempt.
     before: Option<DateTime<Utc>>,
 }
@@ -151,7 +153,7 @@ impl Conversation {
         let turn = id.or_else(|| anchor.clone());
         let before = stamp.and_then(|ms| DateTime::from_timestamp_millis(i64::try_from(ms).ok()?));
         let stamp = stamp.unwrap_or(self.now.stamp + 1);
-        let ended = std::mem::replace(&mut self.now, Course { turn, stamp, requests: 0, open: None, before });
+        let ended = std::mem::replace(&mut self.now, Course { turn, stamp, before, ..Course::default() });
         if self.past.len() == PAST_LIMIT {
             self.past.pop_front();
         }
@@ -168,6 +170,7 @@ impl Conversation {
         if self.now.open.as_ref().is_some_and(Open::failed) {
             self.close_failed(say);
         }
+        self.now.empty = None;
         self.now.before = at.or(self.now.before);
     }
 
@@ -211,6 +214,9 @@ impl Conversation {
         if answer.api.is_some() && answer.api != self.api {
             self.api.clone_from(&answer.api);
             say.mark(&Mark::Facts(Facts { api: answer.api.clone(), ..Facts::default() }));
+        }
+        if self.now.open.is_none() {
+            self.now.open = self.now.empty.take();
         }
         if self.now.open.is_none() {
             self.now.requests += 1;
@@ -305,7 +311,10 @@ impl Conversation {
 
     fn answered(&mut self, answer: &Answer, goes_on: bool, say: &mut Say<'_>) {
         let Some(open) = self.now.open.take() else { return };
-        let mut response = ModelResponse::new().request_id(open.id).candidate(answer.candidate.clone());
+        let id = open.id.clone();
+        let may_ask_again = self.profile == Profile::Omp && answer.is_empty && !goes_on;
+        self.now.empty = may_ask_again.then_some(Open { phase: Phase::Quiet, said_over: true, ..open });
+        let mut response = ModelResponse::new().request_id(id).candidate(answer.candidate.clone());
         response.stop_reason = Some(answer.reason.clone());
         response.usage.clone_from(&answer.usage);
         say.event(response);

@@ -14,7 +14,7 @@ use retryscope_events::{AttemptOutcome, ModelAttempt, ModelRequest, Source};
 use retryscope_record::{Facts, GapKind, Mark, Place, RunKey, Sink};
 
 use super::Profile;
-use super::answer::Answer;
+use super::answer::{Answer, stands_in};
 use super::conversation::Conversation;
 use crate::LineDecoder;
 use crate::json::Object;
@@ -133,6 +133,7 @@ impl Session {
                 let at = message.time("timestamp");
                 self.at_turn(turn.as_deref(), say, |conversation, say| conversation.advance(at, say));
             }
+            Some("toolResult") if stands_in(message) => {}
             Some("toolResult") => {
                 let at = message.time("timestamp").or(appended);
                 self.at_turn(turn.as_deref(), say, |conversation, say| conversation.advance(at, say));

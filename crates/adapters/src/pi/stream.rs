@@ -8,7 +8,7 @@ use retryscope_events::{DelaySource, ModelRetry};
 use retryscope_record::{Facts, GapKind, Item, Mark, Place, RunKey, Sink, Statement};
 
 use super::Profile;
-use super::answer::Answer;
+use super::answer::{Answer, stands_in};
 use super::conversation::Conversation;
 use crate::LineDecoder;
 use crate::json::{Object, holds};
@@ -85,6 +85,7 @@ impl Stream {
                         say.at = message.time("timestamp");
                         self.conversation.user(None, message.u64("timestamp"), say);
                     }
+                    Some("toolResult") if stands_in(&message) => {}
                     Some("toolResult") => self.conversation.advance(message.time("timestamp"), say),
                     Some("assistant") => {
                         if let Some(answer) = Answer::parse(&message) {
@@ -226,6 +227,7 @@ impl Sink for Kept {
 
 #[cfg(test)]
 mod tests {
+    use retryscope_events::Body;
     use retryscope_record::Collected;
 
     use super::*;
@@ -290,6 +292,41 @@ mod tests {
         assert!(ended(&[r#"{"type":"agent_end","messages":[],"willRetry":true}"#]).is_empty());
         let planned = r#"{"type":"auto_retry_start","attempt":1,"maxAttempts":3,"delayMs":2000}"#;
         assert!(ended(&[r#"{"type":"agent_end","messages":[]}"#, planned]).is_empty());
+    }
+
+    #[test]
+    fn an_empty_answer_that_is_asked_for_again_is_no_other_request() {
+        let session = r#"{"type":"session","id":"s","timestamp":"2026-01-02T00:00:00.000Z"}"#;
+        let answer = |ms: u64, content: &str| {
+            format!(
+                r#"{{"type":"message_end","message":{{"role":"assistant","provider":"p","model":"m","stopReason":"stop","content":{content},"timestamp":{ms}}}}}"#
+            )
+        };
+        let requests = |lines: &[&str]| {
+            let mut sink = Collected::default();
+            let mut stream = Stream::new(Profile::Omp);
+            for line in [&[session, USER], lines].concat() {
+                stream.line(Place::Whole, line.as_bytes(), &mut sink);
+            }
+            let id = |item: &Statement| match item {
+                Statement::Event(event, _) => match &event.body {
+                    Body::ModelAttempt(attempt) => attempt.request_id.clone(),
+                    _ => None,
+                },
+                Statement::Mark { .. } => None,
+            };
+            sink.items
+                .iter()
+                .filter_map(|(_, item)| id(item))
+                .collect::<std::collections::BTreeSet<_>>()
+                .len()
+        };
+        let (empty, full) =
+            (answer(1_767_312_001_100, "[]"), answer(1_767_312_002_100, r#"[{"type":"text"}]"#));
+        assert_eq!(requests(&[&empty, &full]), 1);
+        let result = r#"{"type":"message_end","message":{"role":"toolResult","timestamp":1767312001500}}"#;
+        assert_eq!(requests(&[&empty, result, &full]), 2);
+        assert_eq!(requests(&[&answer(1_767_312_001_100, r#"[{"type":"text"}]"#), &full]), 2);
     }
 
     #[test]

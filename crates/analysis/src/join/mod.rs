@@ -55,6 +55,10 @@ const RANK: &[View] = &[
     View::RESULT,
 ];
 
+/// Logs that an agent keeps of a whole run, whatever number of processes it takes.
+const HOLDS_RUNS: &[View] =
+    &[View::EVENTS, View::SESSION, View::DATABASE, View::OBJECTS, View::HISTORY_DB, View::LOGS_DB];
+
 fn rank(kind: View) -> usize {
     RANK.iter().position(|v| *v == kind).unwrap_or(RANK.len())
 }
@@ -70,9 +74,12 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
         parts.iter().flat_map(|p| &p.sources).find_map(|id| as_of.source(*id)?.settings.as_deref());
     let version = facts.policy_version.as_deref().or(facts.agent_version.as_deref());
     let inference = Inference::new(&key.agent, version, settings, facts.provider.as_deref());
+    let is_only = |part: &Part<'_>| part.view.turns.iter().filter(|turn| !is_empty(turn)).count() <= 1;
+    let mut lasts = parts.iter().flat_map(|part| &part.view.turns).filter_map(|turn| turn.requests.last());
+    let last_once = lasts.any(|request| request.sent_once_each) && parts.iter().all(is_only);
     for part in &mut parts {
         if let Cow::Borrowed(view) = part.view {
-            part.view = inference.fill(part.kind, view);
+            part.view = inference.fill(part.kind, view, last_once);
         }
     }
     let parts = parts;
@@ -98,6 +105,9 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
     if turns.is_empty() {
         counts = Counts::not_visible();
         background_counts = Counts::not_visible();
+    } else if left_out > 0 && !parts.iter().any(|part| HOLDS_RUNS.contains(&part.kind)) {
+        // They may be further turns.
+        counts = opened(counts);
     }
     let started_at = parts.iter().filter_map(|p| p.view.first_at).min();
     let ended_at = parts.iter().filter_map(|p| p.view.last_at).max();
@@ -160,7 +170,11 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
 fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
     let mut groups: Vec<(BTreeSet<Anchor>, Joined<'a>)> = Vec::new();
     let full = |part: &Part<'_>| part.view.turns.iter().filter(|t| !is_empty(t)).count();
-    let single = parts.iter().all(|part| full(part) <= 1);
+    // Two logs of one kind that begin a turn each hold different turns: which of them a third log speaks of, only ids tell.
+    let begins = |part: &&Part<'_>| part.view.turns.iter().any(|t| !is_empty(t) && !t.begins_elsewhere);
+    let kinds: BTreeSet<View> = parts.iter().filter(begins).map(|part| part.kind).collect();
+    let single =
+        parts.iter().all(|part| full(part) <= 1) && kinds.len() == parts.iter().filter(begins).count();
     let mut left_out = 0;
     if let [part] = parts
         && !part.view.turns.iter().any(|turn| turn.begins_elsewhere)
@@ -171,7 +185,7 @@ fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
         groups.sort_by_key(|members| began(members));
         return (groups, left_out);
     }
-    let base = parts.iter().find(|part| full(part) > 0).map(|part| part.kind);
+    let base = base_of(parts, full);
     let all = parts.iter().flat_map(|part| part.view.turns.iter().map(move |turn| (part, turn)));
     let (later, first): (Vec<_>, Vec<_>) =
         all.filter(|(_, turn)| !is_empty(turn)).partition(|(_, turn)| !single && turn.begins_elsewhere);
@@ -226,6 +240,17 @@ fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
     }
     groups.sort_by_key(|members| began(members));
     (groups, left_out)
+}
+
+/// Returns the kind of log whose turns are those of the run: the first of the kinds that hold whole runs, else the one that
+/// holds most turns.
+fn base_of(parts: &[Part<'_>], full: impl Fn(&Part<'_>) -> usize) -> Option<View> {
+    let first = parts.iter().find(|part| full(part) > 0)?.kind;
+    if HOLDS_RUNS.contains(&first) {
+        return Some(first);
+    }
+    let turns = |kind: View| parts.iter().filter(|part| part.kind == kind).map(&full).sum::<usize>();
+    parts.iter().map(|part| part.kind).rev().max_by_key(|kind| turns(*kind))
 }
 
 /// Returns when a turn began, to sort by; one of which nobody knows comes last.

@@ -129,6 +129,7 @@ impl ViewOfRun {
                 retry_number: None,
                 maybe_missing: 0,
                 extra: None,
+                sent_once_each: false,
                 basis: None,
                 sent_by: None,
                 origin,

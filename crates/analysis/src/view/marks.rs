@@ -83,6 +83,12 @@ impl ViewOfRun {
                     }
                 }
             }
+            Mark::SentOnceEach { request_id } => {
+                let found = self.turns.iter_mut().rev().flat_map(|t| t.requests.iter_mut().rev());
+                if let Some(request) = found.into_iter().find(|r| r.id == *request_id) {
+                    request.sent_once_each = true;
+                }
+            }
             Mark::Explained { reason, message } => {
                 self.explained = Some((kept(reason.as_deref()), redact(message)));
             }

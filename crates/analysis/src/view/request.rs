@@ -59,6 +59,9 @@ pub(crate) struct RequestView {
     /// Sends beyond the visible attempts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) extra: Option<Bound>,
+    /// Nothing below the outer loop repeated its attempts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) sent_once_each: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) basis: Option<String>,
     /// When its last attempt had been sent at the latest.

@@ -13,7 +13,7 @@ use crate::codex::say::Say;
 use crate::codex::{at_least, fields};
 use crate::json::Object;
 
-/// The shortest wait before a repeat, in either loop: 200 ms with 10 % jitter.
+/// The shortest wait before a repeat, in either loop: 200 ms with 10 % jitter. A server that states a wait may state none.
 const SHORTEST_WAIT: TimeDelta = TimeDelta::milliseconds(180);
 
 /// So long after a tool's result the next request is surely under way.
@@ -36,9 +36,34 @@ pub(super) struct Asking {
     said: bool,
     called: bool,
     last_total: Option<(u64, u64)>,
-    /// A usage record whose count is still to come.
-    owed: bool,
+    owed: Owed,
     last_response: Option<String>,
+    /// An answer that may turn out to be a summary of the conversation.
+    spoken: Option<Spoken>,
+}
+
+/// Counts that are still to come and tell of no stream.
+#[derive(Default)]
+struct Owed {
+    /// That of a usage record.
+    usage: bool,
+    /// That of what a summary left of the conversation.
+    summary: bool,
+}
+
+impl Owed {
+    /// Returns whether a count is one of them, and takes it off.
+    fn take(&mut self) -> bool {
+        std::mem::take(&mut self.usage) || std::mem::take(&mut self.summary)
+    }
+}
+
+/// An answer without a tool call, after counts that may have been streams that died.
+struct Spoken {
+    open: Open,
+    usage: Option<Usage>,
+    place: Place,
+    at: Option<DateTime<Utc>>,
 }
 
 /// What the file's version, or what was seen of it, tells about the meaning of its records.
@@ -71,7 +96,8 @@ struct Open {
 
 impl Asking {
     pub(super) fn version(&mut self, version: Option<&str>) {
-        self.form.usage_records |= at_least(version, 0, 171);
+        // Seen from 0.155 on, and in no file before 0.151.
+        self.form.usage_records |= at_least(version, 0, 155);
         self.form.context_per_stream = at_least(version, 0, 60) && !at_least(version, 0, 136);
     }
 
@@ -140,6 +166,11 @@ impl Asking {
     }
 
     pub(super) fn said(&mut self, say: &mut Say<'_>) {
+        if self.form.usage_records {
+            // A summary before the first request of a turn has no context of its own. Its tokens follow it.
+            self.settle(say);
+            self.ensure(say);
+        }
         self.said_in_part(say);
         self.said = true;
     }
@@ -189,7 +220,7 @@ impl Asking {
         }
         self.settle(say);
         self.form.usage_records = true;
-        self.owed = true;
+        self.owed.usage = true;
         say.anchor(response.as_deref());
         self.last_response = response;
         let usage = payload.object("usage").map(|usage| fields::usage(&usage)).unwrap_or_default();
@@ -199,7 +230,7 @@ impl Asking {
     pub(super) fn token_count(&mut self, payload: &Object<'_>, say: &mut Say<'_>) {
         let grown = self.grown(payload);
         if self.form.usage_records {
-            if std::mem::take(&mut self.owed) || say.turn.is_none() {
+            if self.owed.take() || say.turn.is_none() {
                 return;
             }
             self.settle(say);
@@ -218,8 +249,21 @@ impl Asking {
         }
     }
 
-    /// The conversation was summarized: a request of its own, in the background.
-    pub(super) fn compacted(&mut self, say: &mut Say<'_>) {
+    /// The conversation was summarized, by the answer that the record names: a request of its own. One that left no more
+    /// than its tokens is told here, in the background.
+    pub(super) fn compacted(&mut self, response: Option<&str>, say: &mut Say<'_>) {
+        self.owed.summary = self.form.usage_records;
+        let is_told = response.is_some() && response == self.last_response.as_deref();
+        let is_answered = self.open.as_ref().is_none_or(|open| open.held.is_none());
+        if is_told && is_answered {
+            if let Some(mut spoken) = self.spoken.take() {
+                // Each stream of a summary leaves a count, the one that was answered too.
+                spoken.open.died.pop();
+                self.tell(spoken, say);
+            }
+            return;
+        }
+        self.speak(say);
         let usage = self.open.as_mut().and_then(|open| open.held.take());
         self.requests += 1;
         let id = format!("#{}", self.requests);
@@ -232,6 +276,7 @@ impl Asking {
     }
 
     pub(super) fn failed(&mut self, told: &Told, say: &mut Say<'_>) {
+        self.speak(say);
         if self.due.is_some() {
             self.ensure(say);
         }
@@ -246,13 +291,19 @@ impl Asking {
         say.event(failed);
         let elapsed = open.quiet_from.zip(say.at).map(|(from, to)| to - from);
         let known = !told.message.is_empty() && !told.may_hide_requests();
+        let request_id = open.id;
         if known && retries == 0 && elapsed.is_some_and(|elapsed| elapsed < SHORTEST_WAIT) {
-            say.mark(&Mark::Sends {
-                request_id: open.id,
-                attempt_id: None,
-                min: 0,
-                max: Some(0),
-                basis: "it failed sooner than the shortest wait before a repeat".into(),
+            say.mark(&if told.may_state_wait() {
+                // Streams may have been opened again at once.
+                Mark::SentOnceEach { request_id }
+            } else {
+                Mark::Sends {
+                    request_id,
+                    attempt_id: None,
+                    min: 0,
+                    max: Some(0),
+                    basis: "it failed sooner than the shortest wait before a repeat".into(),
+                }
             });
         }
     }
@@ -325,8 +376,9 @@ impl Asking {
         }
     }
 
-    /// The record after held tokens is no compaction: they were the answer's.
+    /// The record after an answer, or after held tokens, is no compaction: they were the model's word to the prompt.
     fn settle(&mut self, say: &mut Say<'_>) {
+        self.speak(say);
         if let Some(usage) = self.open.as_mut().and_then(|open| open.held.take()) {
             self.answer(Some(usage), say);
         }
@@ -334,13 +386,34 @@ impl Asking {
 
     fn answer(&mut self, usage: Option<Usage>, say: &mut Say<'_>) {
         let Some(open) = self.open.take() else { return };
-        tell_died(&open, open.died.len(), say);
-        let mut response = ModelResponse::new().request_id(open.id).candidate(self.candidate());
-        response.usage = usage;
-        say.event(response);
         if open.result {
             self.due = Some((say.place, say.at));
         }
+        let may_be_summary = self.form.usage_records && self.said && !self.called && !open.died.is_empty();
+        let spoken = Spoken { open, usage, place: say.place, at: say.at };
+        if may_be_summary {
+            self.spoken = Some(spoken);
+        } else {
+            self.tell(spoken, say);
+        }
+    }
+
+    /// Tells the answer that was kept back.
+    fn speak(&mut self, say: &mut Say<'_>) {
+        if let Some(spoken) = self.spoken.take() {
+            self.tell(spoken, say);
+        }
+    }
+
+    fn tell(&self, spoken: Spoken, say: &mut Say<'_>) {
+        let Spoken { open, usage, place, at } = spoken;
+        tell_died(&open, open.died.len(), say);
+        let mut response = ModelResponse::new().request_id(open.id).candidate(self.candidate());
+        response.usage = usage;
+        let here = (say.place, say.at);
+        (say.place, say.at) = (place, at);
+        say.event(response);
+        (say.place, say.at) = here;
     }
 
     /// Returns the tokens of the last answer if the totals grew.

@@ -44,6 +44,22 @@ fn failed_entries_and_the_good_one_are_one_request() {
 }
 
 #[test]
+fn a_result_that_stands_in_for_a_tool_that_did_not_run_is_no_step() {
+    let broken = assistant(1_767_312_001_100, r#""stopReason":"error","errorMessage":"stream closed""#);
+    let good = assistant(1_767_312_003_100, r#""stopReason":"stop""#);
+    let requests = |details: &str| {
+        let result = format!(
+            r#"{{"type":"message","id":"t","timestamp":"2026-01-02T00:00:02.500Z","message":{{"role":"toolResult","toolCallId":"c","details":{details},"timestamp":1767312002500}}}}"#
+        );
+        let said = read(Profile::Omp, &[HEADER, USER, &broken, &result, &good]);
+        kinds(&said).iter().filter(|kind| *kind == "model.request").count()
+    };
+    assert_eq!(requests(r#"{"__synthetic":true,"source":"assistant_stop_error","executed":false}"#), 1);
+    assert_eq!(requests(r#"{"__synthetic":true,"source":"assistant_stop_length","executed":false}"#), 2);
+    assert_eq!(requests("{}"), 2);
+}
+
+#[test]
 fn a_prompt_hours_later_does_not_make_the_failure_longer() {
     let failed = assistant(1_767_312_001_100, r#""stopReason":"error","errorMessage":"503: {}""#);
     let later = r#"{"type":"message","id":"v","timestamp":"2026-01-02T04:00:00.000Z","message":{"role":"user","timestamp":1767326400000}}"#;
