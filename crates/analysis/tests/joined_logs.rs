@@ -198,6 +198,25 @@ fn of_two_logs_that_contradict_each_other_the_one_that_goes_on_tells_the_end() {
 }
 
 #[test]
+fn a_success_that_no_record_named_gives_way_to_an_interruption() {
+    let outcome = |reason: Option<&str>| {
+        let mut engine = Engine::new();
+        let mut log = Source { engine: &mut engine, kind: View::SESSION, id: 0 };
+        log.event(0, "u1", ModelRequest::new().request_id("m1"));
+        let ends =
+            [(900, TurnOutcome::Succeeded, reason), (950, TurnOutcome::Cancelled, Some("interrupted"))];
+        for (ms, outcome, reason) in ends {
+            let (turn, reason) = (Some("u1".to_owned()), reason.map(str::to_owned));
+            log.mark(ms, &Mark::TurnEnded { turn, outcome, reason, message: None });
+        }
+        let sources = BTreeMap::new();
+        engine.runs(&AsOf { now: at(0), sources: &sources }).remove(0).outcome
+    };
+    assert_eq!(outcome(None), RunOutcome::Cancelled);
+    assert_eq!(outcome(Some("end_turn")), RunOutcome::Succeeded);
+}
+
+#[test]
 fn a_failure_is_without_a_retry_only_where_the_log_would_show_one() {
     let outcome = |attempts: Shown| {
         let mut engine = Engine::new();
