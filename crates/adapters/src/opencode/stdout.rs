@@ -34,6 +34,8 @@ pub(super) struct Stdout {
     open: Option<Open>,
     errors: u64,
     turns: u64,
+    /// When the output begins: it tells the turns of one file from those of another.
+    began_at: i64,
     over: Over,
 }
 
@@ -71,7 +73,8 @@ impl LineDecoder for Stdout {
         let at: Option<DateTime<Utc>> = record.time("timestamp");
         let mut say = Say { run: RunKey::new(AGENT, &*session), place, at, turn: None, step: None, sink };
         if self.session.as_ref() != Some(&session) {
-            *self = Self { session: Some(session), ..Self::default() };
+            let began_at = at.map_or(0, |at| at.timestamp_millis());
+            *self = Self { session: Some(session), began_at, ..Self::default() };
             let because = "standard output shows no retry";
             say.mark(&Mark::Shows {
                 source: Source::Foreground,
@@ -100,7 +103,7 @@ impl LineDecoder for Stdout {
 impl Stdout {
     /// Only this output knows its turns by such names.
     fn turn(&self) -> String {
-        format!("#out{}", self.turns)
+        format!("#out{}.{}", self.began_at, self.turns)
     }
 
     fn begin_turn(&mut self, say: &mut Say<'_>) {

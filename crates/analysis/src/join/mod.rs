@@ -160,7 +160,11 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
 fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
     let mut groups: Vec<(BTreeSet<Anchor>, Joined<'a>)> = Vec::new();
     let full = |part: &Part<'_>| part.view.turns.iter().filter(|t| !is_empty(t)).count();
-    let single = parts.iter().all(|part| full(part) <= 1);
+    // One turn in each log is the same turn, unless two logs of a kind have one each: which belongs to which is not told.
+    let begins = |part: &&Part<'_>| part.view.turns.iter().any(|t| !is_empty(t) && !t.begins_elsewhere);
+    let mut kinds: Vec<View> = parts.iter().filter(begins).map(|part| part.kind).collect();
+    kinds.sort_unstable_by_key(|kind| rank(*kind));
+    let single = parts.iter().all(|part| full(part) <= 1) && kinds.windows(2).all(|two| two[0] != two[1]);
     let mut left_out = 0;
     if let [part] = parts
         && !part.view.turns.iter().any(|turn| turn.begins_elsewhere)
