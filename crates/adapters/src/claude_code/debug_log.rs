@@ -66,6 +66,16 @@ pub(super) struct DebugLog {
     asked: Option<String>,
     /// When the first line was written.
     began_at: Option<DateTime<Utc>>,
+    told: Told,
+    /// Requests of subagents that may be at work.
+    of_subagents: u64,
+    /// Subagents that were started and have not ended yet.
+    subagents: u64,
+}
+
+/// What lines told of the open request.
+#[derive(Default)]
+struct Told {
     /// The open request was answered: the answer asked for a tool.
     answered: bool,
     /// The program's number of the last failure of the open request.
@@ -74,10 +84,6 @@ pub(super) struct DebugLog {
     exhausted: bool,
     /// The open request may have failed: a failure line was its own or a subagent's.
     in_doubt: bool,
-    /// Requests of subagents that may be at work.
-    of_subagents: u64,
-    /// Subagents that were started and have not ended yet.
-    subagents: u64,
 }
 
 /// Whose failure a line tells.
@@ -103,10 +109,7 @@ impl DebugLog {
             model: None,
             asked: None,
             began_at: None,
-            answered: false,
-            number: 0,
-            exhausted: false,
-            in_doubt: false,
+            told: Told::default(),
             of_subagents: 0,
             subagents: 0,
         }
@@ -193,8 +196,8 @@ impl DebugLog {
             self.of_subagents += 1;
             return;
         }
-        let in_doubt = std::mem::take(&mut self.in_doubt) && !self.failed;
-        let answered = std::mem::take(&mut self.answered);
+        let in_doubt = std::mem::take(&mut self.told.in_doubt) && !self.failed;
+        let answered = std::mem::take(&mut self.told.answered);
         if in_doubt && !answered && self.open.is_some() {
             // It repeats the open request or is another one: neither is said.
             self.show(run, place, at, NO_NAMES, sink);
@@ -207,7 +210,8 @@ impl DebugLog {
             ..Candidate::default()
         };
         // Versions that do not tell where a prompt begins: what is asked of the same model after the last attempt is new.
-        let exhausted = std::mem::take(&mut self.exhausted) && self.turns == 0 && self.model == self.asked;
+        let exhausted =
+            std::mem::take(&mut self.told.exhausted) && self.turns == 0 && self.model == self.asked;
         self.asked.clone_from(&self.model);
         let repeats = self.failed && self.open.is_some() && !background && !exhausted;
         let id = if let Some(id) = self.open.clone().filter(|_| repeats) {
@@ -218,7 +222,7 @@ impl DebugLog {
             }
             self.requests += 1;
             self.of_open = 0;
-            self.number = 0;
+            self.told.number = 0;
             let id = format!("#{}", self.requests);
             let source = if background { Source::Background } else { Source::Foreground };
             let request = ModelRequest::new().request_id(id.clone()).source(source).purpose(query);
@@ -249,11 +253,11 @@ impl DebugLog {
             return;
         }
         let whose = self.whose(text);
-        self.in_doubt |= whose == Whose::Unknown;
+        self.told.in_doubt |= whose == Whose::Unknown;
         if whose != Whose::Main {
             return;
         }
-        self.number = number_in(text).unwrap_or(self.number);
+        self.told.number = number_in(text).unwrap_or(self.told.number);
         let first = !self.failed;
         self.failed = true;
         if !first {
@@ -272,7 +276,7 @@ impl DebugLog {
                 self.mark(run, place, at, &more, sink);
             }
             retry.max_attempts = most.parse().ok();
-            self.exhausted = retry.max_attempts.is_some_and(|most| self.number >= most);
+            self.told.exhausted = retry.max_attempts.is_some_and(|most| self.told.number >= most);
             // `503 503 {json}`: the status stands twice; `undefined` where there was no answer.
             let (status, message) = message.split_once(' ').unwrap_or((message, ""));
             retry.status = status.parse().ok().filter(|s| (100..600).contains(s));
@@ -300,15 +304,15 @@ impl DebugLog {
     fn close(&mut self) {
         self.open = None;
         self.failed = false;
-        self.answered = false;
-        self.in_doubt = false;
+        self.told.answered = false;
+        self.told.in_doubt = false;
     }
 
     /// Takes what is said of tools and subagents at work.
     fn worked(&mut self, rest: &str) {
         if let Some(rest) = rest.strip_prefix("tool_dispatch_start ") {
             // While no subagent is at work, only the main loop's answer asks for a tool.
-            self.answered |= self.subagents == 0 && self.of_subagents == 0;
+            self.told.answered |= self.subagents == 0 && self.of_subagents == 0;
             let is_subagent = ["tool=Agent ", "tool=Task "].iter().any(|tool| rest.starts_with(tool));
             self.subagents += u64::from(is_subagent);
         } else if rest.starts_with("agent_completion ") {
@@ -324,13 +328,13 @@ impl DebugLog {
         if self.of_subagents == 0 {
             return Whose::Main;
         }
-        if self.answered {
+        if self.told.answered {
             return Whose::Subagent;
         }
         match number_in(text) {
-            Some(number) if number == self.number + 1 && number > self.of_subagents => Whose::Main,
+            Some(number) if number == self.told.number + 1 && number > self.of_subagents => Whose::Main,
             // A loop begins anew with another model.
-            Some(number) if number != self.number + 1 && number != 1 => Whose::Subagent,
+            Some(number) if number != self.told.number + 1 && number != 1 => Whose::Subagent,
             _ => Whose::Unknown,
         }
     }

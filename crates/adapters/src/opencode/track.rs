@@ -329,7 +329,7 @@ impl Track {
         let main = in_flight.map(|open| &open.candidate);
         let has_other =
             main.is_some_and(|main| session.open_titles.iter().any(|(_, title)| title.model != main.model));
-        if is_of_main.is_none() && asked.is_none() && failed.endpoint.is_some() && has_other {
+        if !small && is_of_main.is_none() && asked.is_none() && failed.endpoint.is_some() && has_other {
             return;
         }
         let is_main = in_flight.is_some() && is_of_main != Some(false);
