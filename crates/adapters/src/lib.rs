@@ -22,7 +22,7 @@ use retryscope_record::{Place, Sink, View};
 use rusqlite::Connection;
 
 pub use crate::json::is_complete_json;
-pub use crate::opencode::is_message as is_read_body;
+pub use crate::opencode::{is_message as is_read_body, listed_body};
 pub use crate::sqlite::{Opened, open as open_database};
 
 /// One agent's adapter.

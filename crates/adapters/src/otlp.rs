@@ -111,8 +111,10 @@ impl Attributes {
 pub(crate) struct LogRecord<'a> {
     pub(crate) resource: &'a Attributes,
     pub(crate) attributes: Attributes,
-    /// The text, where it is one.
+    /// The text, where it is one; of several the first.
     pub(crate) body: Option<&'a str>,
+    /// The second of several texts.
+    pub(crate) further: Option<&'a str>,
     /// `INFO`, `ERROR`, and so on.
     pub(crate) severity: Option<&'a str>,
     pub(crate) at: Option<DateTime<Utc>>,
@@ -123,7 +125,7 @@ pub(crate) struct LogRecord<'a> {
 impl LogRecord<'_> {
     /// Returns the checksum by which it is known when it is sent again; without any time nothing tells.
     fn identity(&self, scope: &str) -> Option<u64> {
-        let said = (&self.attributes, self.body, self.severity, self.at, self.observed_at);
+        let said = (&self.attributes, self.body, self.further, self.severity, self.at, self.observed_at);
         (self.at.is_some() || self.observed_at.is_some()).then(|| checksum(&(self.resource, scope, said)))
     }
 }
@@ -191,7 +193,8 @@ impl LineDecoder for Otlp {
                 let record = LogRecord {
                     resource: &resource,
                     attributes: Attributes::of(record.get("attributes")),
-                    body: record.pointer("/body/stringValue").and_then(Value::as_str),
+                    body: text_of(record.get("body"), 0),
+                    further: text_of(record.get("body"), 1),
                     severity: record.get("severityText").and_then(Value::as_str),
                     at: time.or(observed_at),
                     observed_at,
@@ -248,6 +251,14 @@ fn members<'a>(
         let name = scope.pointer("/scope/name").and_then(Value::as_str).unwrap_or_default();
         scope.get(records).and_then(Value::as_array).into_iter().flatten().map(move |record| (name, record))
     })
+}
+
+/// Returns a text of a body: the only one, or that of this number in a list.
+fn text_of(body: Option<&Value>, index: usize) -> Option<&str> {
+    let body = body?;
+    let only = body.get("stringValue").filter(|_| index == 0);
+    let listed = || body.pointer("/arrayValue/values")?.get(index)?.get("stringValue");
+    only.or_else(listed)?.as_str()
 }
 
 fn is_zero(time: &Value) -> bool {

@@ -199,6 +199,50 @@ fn of_two_logs_that_contradict_each_other_the_one_that_goes_on_tells_the_end() {
 }
 
 #[test]
+fn a_turn_of_another_log_is_not_guessed_where_two_files_hold_one_each() {
+    let left_out = |outputs: u32| {
+        let mut engine = Engine::new();
+        for id in 0..outputs {
+            let mut output = Source { engine: &mut engine, kind: View::STDOUT, id };
+            let (turn, request) = (format!("o{id}"), format!("x{id}"));
+            output.event(0, &turn, ModelRequest::new().request_id(&*request));
+            output.event(900, &turn, ModelResponse::new().request_id(&*request));
+        }
+        let mut log = Source { engine: &mut engine, kind: View::LOG, id: outputs };
+        log.shows(Shown::All);
+        log.event(0, "l", ModelRequest::new().request_id("#1"));
+        log.attempt(10, "l", "#1", 1, Some(AttemptOutcome::Failed));
+        log.attempt(500, "l", "#1", 2, None);
+        log.mark(950, &Mark::TurnComplete);
+        let sources = BTreeMap::new();
+        let run = engine.runs(&AsOf { now: at(0), sources: &sources }).remove(0);
+        (run.turns.len(), run.blind_spots.iter().any(|text| text.contains("share no id")))
+    };
+    assert_eq!(left_out(2), (2, true));
+    // Near miss: one turn in each log is the same turn.
+    assert_eq!(left_out(1), (1, false));
+}
+
+#[test]
+fn a_success_that_no_record_named_gives_way_to_an_interruption() {
+    let outcome = |reason: Option<&str>| {
+        let mut engine = Engine::new();
+        let mut log = Source { engine: &mut engine, kind: View::SESSION, id: 0 };
+        log.event(0, "u1", ModelRequest::new().request_id("m1"));
+        let ends =
+            [(900, TurnOutcome::Succeeded, reason), (950, TurnOutcome::Cancelled, Some("interrupted"))];
+        for (ms, outcome, reason) in ends {
+            let (turn, reason) = (Some("u1".to_owned()), reason.map(str::to_owned));
+            log.mark(ms, &Mark::TurnEnded { turn, outcome, reason, message: None });
+        }
+        let sources = BTreeMap::new();
+        engine.runs(&AsOf { now: at(0), sources: &sources }).remove(0).outcome
+    };
+    assert_eq!(outcome(None), RunOutcome::Cancelled);
+    assert_eq!(outcome(Some("end_turn")), RunOutcome::Succeeded);
+}
+
+#[test]
 fn a_failure_is_without_a_retry_only_where_the_log_would_show_one() {
     let outcome = |attempts: Shown| {
         let mut engine = Engine::new();

@@ -126,3 +126,29 @@ fn a_turn_whose_requests_are_not_shown_is_not_said_to_have_had_none() {
     assert!(ended(Shown::None).ends_with("Whether a model request failed is not in this log."));
     assert!(ended(Shown::All).contains("before a model request failed"));
 }
+
+#[test]
+fn a_failed_subagent_is_named_by_its_own_part_of_the_id() {
+    let run = |id: &str, outcome: TurnOutcome| {
+        let mut engine = Engine::new();
+        let origin = Log::origin();
+        let event = Event::new(id, at(0), ModelRequest::new().request_id("m1")).agent(AGENT);
+        engine.apply(View::EVENTS, origin, Item::Event(&event, None));
+        let key = RunKey::new(AGENT, id);
+        let mark = Mark::TurnEnded { turn: None, outcome, reason: None, message: None };
+        engine.apply(View::EVENTS, origin, Item::Mark { run: &key, at: Some(at(900)), mark: &mark });
+        let sources = BTreeMap::new();
+        engine.runs(&AsOf { now: at(0), sources: &sources }).remove(0)
+    };
+    let parent = run("0123456789abcdef0123", TurnOutcome::Succeeded);
+    let told = |child: &str| {
+        let child = run(child, TurnOutcome::Failed);
+        let turn = &parent.turns[0];
+        retryscope_analysis::explain(&parent, turn, &[&child], at(0)).summary
+    };
+    let text = told("0123456789abcdef0123:helper7");
+    assert!(text.contains("helper7") && !text.contains("0123456789abcdef"), "{text}");
+    // Near miss: an id of its own.
+    let text = told("other-run");
+    assert!(text.contains("other-run"), "{text}");
+}

@@ -1,7 +1,10 @@
 //! The debug log (`--debug`): `<time> [LEVEL] text`, one `[API REQUEST]` line a request.
 //!
 //! Shows every request of the process, subagents' and compaction included, without saying which subagent. Only the main
-//! loop's requests are counted for the run here; a failure line between two requests makes the second a repeat.
+//! loop's requests are counted for the run here; a failure line between two requests makes the second a repeat. A failure
+//! line does not say whose it is: while subagents work beside the main loop, its number may tell.
+
+use std::borrow::Cow;
 
 use chrono::{DateTime, Utc};
 use retryscope_events::{
@@ -24,18 +27,26 @@ const FAILURES: &[&str] = &[
     "Non-streaming fallback also failed",
 ];
 
+/// A log that shows everything.
+const EACH: &str = "the debug log has a line for each request";
+const NO_BEGINNING: &str = "the debug log begins after the first requests of the turn";
+const NO_NAMES: &str = "the debug log does not say which of several agents an error was of";
+
 pub(super) fn recognize(head: &[u8]) -> bool {
     let texts = ["[API REQUEST]", "[API:timing]", "[engine] turn ", "CA certs"];
     texts.iter().any(|text| holds(head, text))
         && String::from_utf8_lossy(head).lines().take(20).any(|line| parse(line).is_some())
 }
 
-/// Splits `<time> [LEVEL] text`.
-fn parse(line: &str) -> Option<(DateTime<Utc>, &str, &str)> {
+/// Splits `<time> [LEVEL] text`. A text of several lines is written as one JSON string.
+fn parse(line: &str) -> Option<(DateTime<Utc>, Cow<'_, str>)> {
     let (time, rest) = line.split_once(' ')?;
     let time = DateTime::parse_from_rfc3339(time).ok()?.with_timezone(&Utc);
-    let (level, text) = rest.strip_prefix('[')?.split_once("] ")?;
-    Some((time, level, text))
+    let (_, text) = rest.strip_prefix('[')?.split_once("] ")?;
+    let text = text.trim_end();
+    let unquoted =
+        Some(text).filter(|text| text.starts_with('"')).and_then(|text| serde_json::from_str(text).ok());
+    Some((time, unquoted.map_or(Cow::Borrowed(text), Cow::Owned)))
 }
 
 pub(super) struct DebugLog {
@@ -51,8 +62,36 @@ pub(super) struct DebugLog {
     /// The request before failed and nothing has been sent since.
     failed: bool,
     model: Option<String>,
-    /// Whether the last request was the main loop's.
-    main: bool,
+    /// The model that the last request of the main loop was sent to.
+    asked: Option<String>,
+    /// When the first line was written.
+    began_at: Option<DateTime<Utc>>,
+    told: Told,
+    /// Requests of subagents that may be at work.
+    of_subagents: u64,
+    /// Subagents that were started and have not ended yet.
+    subagents: u64,
+}
+
+/// What lines told of the open request.
+#[derive(Default)]
+struct Told {
+    /// The open request was answered: the answer asked for a tool.
+    answered: bool,
+    /// The program's number of the last failure of the open request.
+    number: u64,
+    /// The loop of the open request has no attempt left.
+    exhausted: bool,
+    /// The open request may have failed: a failure line was its own or a subagent's.
+    in_doubt: bool,
+}
+
+/// Whose failure a line tells.
+#[derive(PartialEq)]
+enum Whose {
+    Main,
+    Subagent,
+    Unknown,
 }
 
 impl DebugLog {
@@ -68,16 +107,24 @@ impl DebugLog {
             open: None,
             failed: false,
             model: None,
-            main: false,
+            asked: None,
+            began_at: None,
+            told: Told::default(),
+            of_subagents: 0,
+            subagents: 0,
         }
     }
 
-    /// Says whether each request of the turn is in the log, or its beginning is not.
-    fn show(&self, run: &RunKey, place: Place, at: DateTime<Utc>, requests: Shown, sink: &mut dyn Sink) {
-        let because = match requests {
-            Shown::All => "the debug log has a line for each request",
-            _ => "the debug log begins after the first requests of the turn",
-        };
+    /// Says how much of the turn's requests can be told from the log.
+    fn show(
+        &self,
+        run: &RunKey,
+        place: Place,
+        at: DateTime<Utc>,
+        because: &'static str,
+        sink: &mut dyn Sink,
+    ) {
+        let requests = if because == EACH { Shown::All } else { Shown::Some };
         for source in [Source::Foreground, Source::Background] {
             let mark = Mark::Shows { source, requests, attempts: requests, because };
             self.mark(run, place, at, &mark, sink);
@@ -107,22 +154,25 @@ impl LineDecoder for DebugLog {
     fn line(&mut self, place: Place, line: &[u8], sink: &mut dyn Sink) {
         let Some(run) = self.run.clone() else { return };
         let text = String::from_utf8_lossy(line);
-        let Some((at, _, text)) = parse(&text) else { return };
-        if !self.introduced {
+        let Some((at, text)) = parse(&text) else { return };
+        let text = &*text;
+        let began_at = *self.began_at.get_or_insert(at);
+        // A process that goes on with a session leaves a log under another id, in which nothing is asked.
+        let is_asking = ["[engine] turn ", "[API"].iter().any(|beginning| text.starts_with(beginning));
+        if !self.introduced && is_asking {
             self.introduced = true;
-            self.show(&run, place, at, Shown::All, sink);
+            self.show(&run, place, began_at, EACH, sink);
         }
         if let Some(rest) = text.strip_prefix("[engine] turn ") {
             if rest.ends_with(" start") {
                 self.turns += 1;
-                self.open = None;
-                self.failed = false;
+                self.close();
                 let turn = Some(format!("#{}", self.turns));
                 self.mark(&run, place, at, &Mark::TurnStarted { turn }, sink);
-                self.show(&run, place, at, Shown::All, sink);
+                self.show(&run, place, at, EACH, sink);
             } else if rest.contains(" end ") {
                 if self.turns == 0 {
-                    self.show(&run, place, at, Shown::Some, sink);
+                    self.show(&run, place, at, NO_BEGINNING, sink);
                 }
                 self.end_turn(&run, place, at, rest, sink);
             }
@@ -130,9 +180,9 @@ impl LineDecoder for DebugLog {
             self.model = rest.split_once("model=").map(|(_, model)| model_of(model.trim().to_owned()));
         } else if let Some(rest) = text.strip_prefix("[API REQUEST] ") {
             self.sent(&run, place, at, rest, sink);
-        } else if self.main
-            && let Some(open) = self.open.clone()
-        {
+        } else if let Some(rest) = text.strip_prefix("[Stall] ") {
+            self.worked(rest);
+        } else if let Some(open) = self.open.clone() {
             self.failure(&run, place, at, text, &open, sink);
         }
     }
@@ -142,8 +192,15 @@ impl DebugLog {
     fn sent(&mut self, run: &RunKey, place: Place, at: DateTime<Utc>, rest: &str, sink: &mut dyn Sink) {
         let query = rest.split_once("source=").map_or("", |(_, q)| q.trim());
         // Which subagent asked is not said; those requests are known from the subagent's own transcript.
-        self.main = !query.starts_with("agent:");
-        if !self.main {
+        if query.starts_with("agent:") {
+            self.of_subagents += 1;
+            return;
+        }
+        let in_doubt = std::mem::take(&mut self.told.in_doubt) && !self.failed;
+        let answered = std::mem::take(&mut self.told.answered);
+        if in_doubt && !answered && self.open.is_some() {
+            // It repeats the open request or is another one: neither is said.
+            self.show(run, place, at, NO_NAMES, sink);
             return;
         }
         let background = query == "compact";
@@ -152,7 +209,11 @@ impl DebugLog {
             model: self.model.clone(),
             ..Candidate::default()
         };
-        let repeats = self.failed && self.open.is_some() && !background;
+        // Versions that do not tell where a prompt begins: what is asked of the same model after the last attempt is new.
+        let exhausted =
+            std::mem::take(&mut self.told.exhausted) && self.turns == 0 && self.model == self.asked;
+        self.asked.clone_from(&self.model);
+        let repeats = self.failed && self.open.is_some() && !background && !exhausted;
         let id = if let Some(id) = self.open.clone().filter(|_| repeats) {
             id
         } else {
@@ -161,6 +222,7 @@ impl DebugLog {
             }
             self.requests += 1;
             self.of_open = 0;
+            self.told.number = 0;
             let id = format!("#{}", self.requests);
             let source = if background { Source::Background } else { Source::Foreground };
             let request = ModelRequest::new().request_id(id.clone()).source(source).purpose(query);
@@ -190,6 +252,12 @@ impl DebugLog {
         if !FAILURES.iter().any(|beginning| text.starts_with(beginning)) {
             return;
         }
+        let whose = self.whose(text);
+        self.told.in_doubt |= whose == Whose::Unknown;
+        if whose != Whose::Main {
+            return;
+        }
+        self.told.number = number_in(text).unwrap_or(self.told.number);
         let first = !self.failed;
         self.failed = true;
         if !first {
@@ -201,13 +269,14 @@ impl DebugLog {
             let (number, most) = numbers.split_once('/').unwrap_or((numbers, ""));
             // The number is that of the loop; repeats that it does not know of only make it smaller.
             if number.parse().is_ok_and(|number: u64| number > self.of_open) {
-                self.show(run, place, at, Shown::Some, sink);
+                self.show(run, place, at, NO_BEGINNING, sink);
                 let (request_id, basis) = (open.to_owned(), "the log counts attempts that are not in it");
                 let basis = basis.to_owned();
                 let more = Mark::Sends { request_id, attempt_id: None, min: 0, max: None, basis };
                 self.mark(run, place, at, &more, sink);
             }
             retry.max_attempts = most.parse().ok();
+            self.told.exhausted = retry.max_attempts.is_some_and(|most| self.told.number >= most);
             // `503 503 {json}`: the status stands twice; `undefined` where there was no answer.
             let (status, message) = message.split_once(' ').unwrap_or((message, ""));
             retry.status = status.parse().ok().filter(|s| (100..600).contains(s));
@@ -231,6 +300,45 @@ impl DebugLog {
         self.event(run, place, at, attempt.outcome(AttemptOutcome::Failed), sink);
     }
 
+    /// Nothing is open any more.
+    fn close(&mut self) {
+        self.open = None;
+        self.failed = false;
+        self.told.answered = false;
+        self.told.in_doubt = false;
+    }
+
+    /// Takes what is said of tools and subagents at work.
+    fn worked(&mut self, rest: &str) {
+        if let Some(rest) = rest.strip_prefix("tool_dispatch_start ") {
+            // While no subagent is at work, only the main loop's answer asks for a tool.
+            self.told.answered |= self.subagents == 0 && self.of_subagents == 0;
+            let is_subagent = ["tool=Agent ", "tool=Task "].iter().any(|tool| rest.starts_with(tool));
+            self.subagents += u64::from(is_subagent);
+        } else if rest.starts_with("agent_completion ") {
+            self.subagents = self.subagents.saturating_sub(1);
+            if self.subagents == 0 {
+                self.of_subagents = 0;
+            }
+        }
+    }
+
+    /// Tells whose failure a line is: each loop counts its own.
+    fn whose(&self, text: &str) -> Whose {
+        if self.of_subagents == 0 {
+            return Whose::Main;
+        }
+        if self.told.answered {
+            return Whose::Subagent;
+        }
+        match number_in(text) {
+            Some(number) if number == self.told.number + 1 && number > self.of_subagents => Whose::Main,
+            // A loop begins anew with another model.
+            Some(number) if number != self.told.number + 1 && number != 1 => Whose::Subagent,
+            _ => Whose::Unknown,
+        }
+    }
+
     fn end_turn(&mut self, run: &RunKey, place: Place, at: DateTime<Utc>, rest: &str, sink: &mut dyn Sink) {
         let stop =
             rest.split_once(" stop=").and_then(|(_, rest)| rest.split([' ', ')']).next()).unwrap_or("null");
@@ -245,11 +353,16 @@ impl DebugLog {
             "stop_sequence" if self.failed => TurnOutcome::Failed,
             _ => TurnOutcome::Unknown,
         };
-        self.open = None;
-        self.failed = false;
+        self.close();
         let turn = Some(format!("#{}", self.turns.max(1)));
         self.mark(run, place, at, &Mark::TurnEnded { turn, outcome, reason: None, message: None }, sink);
     }
+}
+
+/// Returns which attempt of its loop a failure line speaks of.
+fn number_in(text: &str) -> Option<u64> {
+    let (number, _) = text.strip_prefix("API error (attempt ")?.split_once('/')?;
+    number.parse().ok()
 }
 
 #[cfg(test)]
@@ -258,24 +371,43 @@ mod tests {
 
     use super::*;
 
-    /// Returns how much of the requests is shown, each time that is said.
-    fn shown(lines: &[&str]) -> Vec<Shown> {
+    fn read(lines: &[&str]) -> Vec<Statement> {
         let mut sink = Collected::default();
         let mut log = DebugLog::new(Some("s".to_owned()));
         for (n, text) in lines.iter().enumerate() {
-            let line = format!("2026-01-02T03:04:0{n}.000Z [DEBUG] {text}");
+            let line = format!("2026-01-02T03:04:{n:02}.000Z [DEBUG] {text}");
             log.line(Place::Line(n as u64 + 1), line.as_bytes(), &mut sink);
         }
-        let shown = |(_, item): (_, Statement)| match item {
+        sink.items.into_iter().map(|(_, statement)| statement).collect()
+    }
+
+    /// Returns how much of the requests is shown, each time that is said.
+    fn shown(lines: &[&str]) -> Vec<Shown> {
+        let shown = |statement| match statement {
             Statement::Mark { mark: Mark::Shows { source: Source::Foreground, requests, .. }, .. } => {
                 Some(requests)
             }
             _ => None,
         };
-        sink.items.into_iter().filter_map(shown).collect()
+        read(lines).into_iter().filter_map(shown).collect()
+    }
+
+    /// Returns the logical request of each attempt, and the status of each failure.
+    fn told(lines: &[&str]) -> Vec<String> {
+        let told = |statement| match statement {
+            Statement::Event(event, _) => match event.body {
+                Body::ModelAttempt(attempt) if attempt.outcome.is_none() => attempt.request_id,
+                Body::ModelRetry(retry) => retry.status.map(|status| status.to_string()),
+                _ => None,
+            },
+            Statement::Mark { .. } => None,
+        };
+        read(lines).into_iter().filter_map(told).collect()
     }
 
     const SENT: &str = "[API REQUEST] /v1/messages source=sdk";
+    const OF_SUBAGENT: &str = "[API REQUEST] /v1/messages source=agent:builtin:x";
+    const STARTED: &str = "[Stall] tool_dispatch_start tool=Agent toolUseId=t";
 
     #[test]
     fn a_log_without_its_beginning_does_not_show_all_requests() {
@@ -289,5 +421,54 @@ mod tests {
         let silent = "Error streaming, falling back";
         assert_eq!(shown(&[start, SENT, first, SENT, second, SENT, end]), [Shown::All; 2]);
         assert_eq!(shown(&[start, SENT, silent, SENT, first, SENT, end]), [Shown::All; 2]);
+    }
+
+    #[test]
+    fn a_failure_whose_text_has_several_lines_is_one() {
+        let page = r#""API error (attempt 1/11): 502 502 <html>\r\n<b>Bad \"gateway\"</b>\n</html>""#;
+        assert_eq!(told(&[SENT, page, SENT]), ["#1", "502", "#1"]);
+        // Near miss: what only looks like such a string.
+        assert_eq!(told(&[SENT, r#""API error (attempt 1/11): 502"#, SENT]), ["#1", "#2"]);
+    }
+
+    #[test]
+    fn what_is_asked_after_the_last_attempt_is_another_request() {
+        let (first, last) = ("API error (attempt 1/2): 500 500 x", "API error (attempt 2/2): 500 500 x");
+        let to = |model: &str| format!("[API:timing] dispatching to firstParty model={model}");
+        let (one, two) = (to("one"), to("two"));
+        assert_eq!(told(&[&one, SENT, first, &one, SENT, last, &one, SENT]).last().unwrap(), "#2");
+        // Near miss: another model is asked the same; where prompts begin is told.
+        assert_eq!(told(&[&one, SENT, first, &one, SENT, last, &two, SENT]).last().unwrap(), "#1");
+        let start = "[engine] turn 1 start";
+        assert_eq!(told(&[start, &one, SENT, first, &one, SENT, last, &one, SENT]).last().unwrap(), "#1");
+    }
+
+    #[test]
+    fn a_log_in_which_nothing_is_asked_is_of_no_run() {
+        assert!(read(&["CA certs: none", "Loaded 3 skills"]).is_empty());
+        assert_eq!(shown(&["CA certs: none", SENT]), [Shown::All]);
+    }
+
+    #[test]
+    fn a_failure_beside_subagents_is_the_main_loops_only_where_its_number_tells() {
+        let (first, second) = ("API error (attempt 1/11): 500 500 x", "API error (attempt 2/11): 529 529 x");
+        // One subagent cannot have failed twice with one request.
+        let lines = [STARTED, SENT, first, SENT, OF_SUBAGENT, second, first, SENT];
+        assert_eq!(told(&lines), ["#1", "500", "#1", "529", "#1"]);
+        assert_eq!(shown(&lines), [Shown::All]);
+        // The first failure may be of either, and so may the request after it be.
+        let lines = [STARTED, SENT, OF_SUBAGENT, first, SENT];
+        assert_eq!(told(&lines), ["#1"]);
+        assert_eq!(shown(&lines), [Shown::All, Shown::Some]);
+        // While the main loop waits for the subagent, it is none of the main loop.
+        let lines = [SENT, STARTED, OF_SUBAGENT, first, SENT];
+        assert_eq!((told(&lines), shown(&lines)), (vec!["#1".into(), "#2".into()], vec![Shown::All]));
+        // Once the subagent has ended, neither.
+        let ended = "[Stall] agent_completion agentId=a";
+        let lines = [STARTED, SENT, OF_SUBAGENT, ended, first, SENT];
+        assert_eq!(
+            (told(&lines), shown(&lines)),
+            (vec!["#1".into(), "500".into(), "#1".into()], vec![Shown::All])
+        );
     }
 }

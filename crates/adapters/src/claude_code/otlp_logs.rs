@@ -351,6 +351,7 @@ mod tests {
             at: None,
             observed_at: None,
             body: None,
+            further: None,
             severity: None,
         };
         let mut sink = Collected::default();

@@ -29,6 +29,7 @@ pub(super) struct Stdout {
     /// Sessions by id: several may write in turn, or go on later.
     sessions: HashMap<String, Session>,
     held: Option<Held>,
+    late: Option<result::Late>,
 }
 
 /// State of one session.
@@ -41,6 +42,8 @@ struct Session {
     is_in_turn: bool,
     /// The turn began with the line of a process, and not with its result.
     is_announced: bool,
+    /// Turns after which another one began before their result came.
+    without_result: u64,
     /// Requests before this turn.
     asked_before: u64,
     /// What is shown of the requests, and of their attempts, by the version that writes now.
@@ -69,6 +72,9 @@ struct Asked {
     introduced: bool,
     /// The last request failed, as a line of its own says.
     failed: bool,
+    /// Retries of the open request that were announced, and with which status the last of them.
+    retries: u64,
+    retried: Option<u16>,
 }
 
 /// The final error of the main conversation, until its next line: a `result` may say more of it, and an error that is said twice is two.
@@ -141,6 +147,7 @@ impl LineDecoder for Stdout {
 
     fn end(&mut self, sink: &mut dyn Sink) {
         self.release(None, None, sink);
+        self.release_late(sink);
     }
 }
 
@@ -192,9 +199,11 @@ impl Stdout {
     }
 
     fn init(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
+        self.release_late(say.sink);
         let session = self.now();
-        // A process goes on with the session after another one that did not come to its end.
+        // The turn before did not come to its end, or its result is still to come.
         if session.is_announced {
+            session.without_result += 1;
             session.end_turn();
         }
         session.ensure_turn(say);
@@ -248,6 +257,8 @@ impl Stdout {
         retry.delay_ms = record.u64("retry_delay_ms");
         retry.status = record.status("error_status");
         retry.message = record.string("error").or_else(|| record.string("error_category"));
+        asked.retries += 1;
+        asked.retried = retry.status;
         say.event(retry);
     }
 
@@ -285,12 +296,19 @@ impl Stdout {
             let request_id = asked.ensure(say);
             asked.open = false;
             asked.failed = true;
+            let (retries, retried) = (asked.retries, asked.retried);
             let from_text = status_in(&text);
             let mut failed = ModelFailed::new().request_id(request_id).message(text);
             failed.code = record.string("error");
             failed.status =
                 record.status("api_error_status").or_else(|| record.status("apiErrorStatus")).or(from_text);
             failed.upstream_request_id = record.string("request_id").or_else(|| record.string("requestId"));
+            // With a login that is refused the program gives up within the wait; with a key it asks once more.
+            if matches!(retried, Some(401 | 403))
+                && failed.status.is_none_or(|status| Some(status) == retried)
+            {
+                failed.attempts = Some(retries);
+            }
             let is_limit = failed.status == Some(429) || failed.code.as_deref() == Some("rate_limit");
             failed.reset_at = reset_at.filter(|_| is_limit);
             if is_main {
@@ -349,6 +367,8 @@ impl Asked {
         if !self.open {
             self.open = true;
             self.failed = false;
+            self.retries = 0;
+            self.retried = None;
             self.requests += 1;
             let request =
                 ModelRequest::new().request_id(format!("#{}", self.requests)).source(Source::Foreground);

@@ -1,8 +1,9 @@
 //! Session transcripts: `projects/<slug>/<session id>.jsonl` and subagent files.
 //!
 //! Two generations. With `api-request` lines each request has a record of its own: one whose message count equals that of
-//! its `base` repeats it, any other is a new logical request. Without them a request is known from its answer, its
-//! `api_error` lines or its final error, and further repeats may be hidden.
+//! its `base` repeats it, and so does one before which nothing was answered or said; any other is a new logical request.
+//! Without them a request is known from its answer, its `api_error` lines or its final error, and further repeats may be
+//! hidden.
 
 mod answers;
 mod lines;
@@ -261,6 +262,9 @@ impl Transcript {
                 .objects("content")
                 .is_some_and(|blocks| blocks.iter().any(|b| b.is("type", "tool_result")));
         let is_side = record.bool("isMeta") == Some(true) || record.bool("isCompactSummary") == Some(true);
+        if is_side {
+            self.rewrite();
+        }
         if is_tool_result || is_side || record.raw("message").is_none() {
             return;
         }
@@ -274,6 +278,13 @@ impl Transcript {
             self.begin_turn(say);
         }
         self.has_prompt_ids |= has_id;
+    }
+
+    /// The conversation is not what it was when the open request was asked.
+    fn rewrite(&mut self) {
+        if let Some(request) = &mut self.request {
+            request.is_rewritten = true;
+        }
     }
 
     /// Begins the turn of a prompt that was written down.
@@ -295,6 +306,7 @@ impl Transcript {
     fn system(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
         match record.str("subtype").as_deref() {
             Some("api_error") => self.api_error(record, say),
+            Some("compact_boundary") => self.rewrite(),
             Some("turn_duration" | "stop_hook_summary") => {
                 let turn = self.turn.clone();
                 say.mark(&Mark::TurnEnded {

@@ -30,6 +30,8 @@ pub(super) struct Database {
     seen: HashMap<String, State>,
     order: VecDeque<String>,
     session: Option<RunKey>,
+    /// When that session was made.
+    made_at: Option<DateTime<Utc>>,
     /// Turn of the user messages that the program wrote itself: they go on with the one before.
     turns: HashMap<String, String>,
     turn: Option<String>,
@@ -105,12 +107,19 @@ impl Database {
         if self.seen.get(id) == Some(&state) {
             return Ok(());
         }
+        self.remember(id, state.clone());
         let run = RunKey::new(AGENT, session);
-        if self.session.as_ref() != Some(&run) {
+        let is_other = self.session.as_ref() != Some(&run);
+        let made_at = if is_other { made_at(database, session) } else { self.made_at };
+        let at = info.object("time").and_then(|time| time.time("created"));
+        if at.is_some() && at < made_at {
+            // A fork copies the messages of the other session, under new ids and with their times.
+            return Ok(());
+        }
+        if is_other {
+            self.made_at = made_at;
             self.enter(database, &run, place, sink)?;
         }
-        self.remember(id, state.clone());
-        let at = info.object("time").and_then(|time| time.time("created"));
         let mut say = Say { run, place, at, turn: None, step: None, sink };
         if user {
             let goes_on = self.turn.is_some() && is_own_prompt(database, id)?;
@@ -176,6 +185,12 @@ impl Database {
             }
         }
     }
+}
+
+/// Returns when a session was made, where the table tells.
+fn made_at(database: &Connection, session: &str) -> Option<DateTime<Utc>> {
+    let time = "select time_created from session where id = ?1";
+    database.query_row(time, [session], |row| row.get(0)).ok().and_then(DateTime::from_timestamp_millis)
 }
 
 /// What stored messages show: how each request ended, and no attempt.
@@ -299,6 +314,28 @@ mod tests {
             .filter_map(|(_, item)| if let Statement::Event(e, _) = item { e.turn.as_deref() } else { None })
             .collect();
         assert!(turns.len() == 4 && turns.iter().all(|turn| *turn == "msg_1"), "{turns:?}");
+    }
+
+    #[test]
+    fn what_a_fork_copied_is_not_said_of_it() {
+        let database = database();
+        let fork = |made_at: i64| {
+            database
+                .execute_batch(&format!(
+                    "alter table session add column time_created;
+                     update session set time_created = {made_at};"
+                ))
+                .unwrap();
+            let mut sink = Collected::default();
+            Database::default().rows(&database, &mut sink).unwrap();
+            database.execute_batch("alter table session drop column time_created").unwrap();
+            sink.items.len()
+        };
+        // Both messages are older than the session, or only the one from which it goes on, or none.
+        let (none, all) = (fork(1_795_985_484_000), fork(1_795_985_482_000));
+        assert_eq!(none, 0);
+        let some = fork(1_795_985_483_010);
+        assert!(0 < some && some < all, "{some} of {all}");
     }
 
     #[test]

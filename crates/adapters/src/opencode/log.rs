@@ -65,7 +65,7 @@ impl<'a> Fields<'a> {
 }
 
 /// Returns where a JSON string that starts the text ends.
-fn end_of_string(text: &str) -> usize {
+pub(super) fn end_of_string(text: &str) -> usize {
     let mut escaped = false;
     for (at, byte) in text.bytes().enumerate().skip(1) {
         match byte {

@@ -25,6 +25,7 @@ use crate::{Adapter, DefaultPlace, Reading, Recognized};
 
 pub use log::is_message;
 pub(crate) use otlp::Export;
+pub use otlp::listed_body;
 
 pub(crate) const AGENT: &str = "opencode";
 

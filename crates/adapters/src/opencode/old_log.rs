@@ -188,6 +188,8 @@ fn failed(line: &Line<'_>) -> Failed {
         status: error.status("statusCode"),
         raw: raw_of(&error),
         model: error.object("requestBodyValues").and_then(|body| body.string("model")),
+        // Of a request that was not answered the program calls it a path.
+        endpoint: error.string("url").or_else(|| error.string("path")),
     }
 }
 
@@ -252,6 +254,25 @@ mod tests {
         assert!(failed_requests(&read(&[STREAM, TITLE_ERROR])).is_empty());
         // Its tags may be wrong; the model that was asked is not.
         assert_eq!(failed_requests(&read(&[TITLE, STREAM, ERROR])), ["#1"]);
+    }
+
+    #[test]
+    fn an_error_that_names_no_model_is_the_main_requests_only_where_its_place_says_so() {
+        let unreached = |path: &str| {
+            format!(
+                r#"ERROR 2026-01-02T03:04:05 +20ms service=llm providerID=p modelID=m sessionID=ses_1 small=false agent=build mode=primary error={{"error":{{"code":"ConnectionRefused","path":"{path}","errno":0}}}} stream error"#
+            )
+        };
+        let (here, there) = (unreached("http://here/v1"), unreached("http://there/v1"));
+        let told = ERROR.replace(r#""requestBodyValues""#, r#""url":"http://here/v1","requestBodyValues""#);
+        // The title may have been asked of another provider, and the tags may be wrong.
+        assert!(failed_requests(&read(&[TITLE, STREAM, &there])).is_empty());
+        assert_eq!(failed_requests(&read(&[TITLE, STREAM, &there, &told])), ["#1"]);
+        let known = [TITLE, STREAM, &told, STREAM];
+        assert_eq!(failed_requests(&read(&[&known[..], &[&here]].concat())), ["#1", "#1"]);
+        assert_eq!(failed_requests(&read(&[&known[..], &[&there]].concat())), ["#1", "#title1"]);
+        // Near miss: no title is open.
+        assert_eq!(failed_requests(&read(&[STREAM, &there])), ["#1"]);
     }
 
     #[test]

@@ -1,16 +1,18 @@
-//! OTLP logs of opencode since 1.18: each line of its program log as a record, fields as attributes, the message as body.
+//! OTLP logs of opencode since 1.18: each line of its program log as a record.
 //!
-//! Read as the log is (see `log`). The record form was read in the program and is not among the recordings. What a line
-//! means follows from those before it: a session whose records do not come in the order of their times tells nothing.
+//! The body is a list of two texts, the message and the fields as the program prints an object. The daemon keeps the fields
+//! that are read as attributes, and the message as the body; both forms are read. What a line means (see `log`) follows
+//! from those before it: a session whose records do not come in the order of their times tells nothing.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use retryscope_record::{Item, Mark, Place, RunKey, Sink};
+use serde_json::Value;
 
 use super::AGENT;
-use super::log::{Fields, Log, is_message};
+use super::log::{Fields, Log, end_of_string, is_message};
 use crate::otlp::{Attributes, Consumer, LogRecord, Span};
 
 /// Most processes whose last record is remembered.
@@ -51,10 +53,15 @@ impl Consumer for Export {
     }
 
     fn record(&mut self, place: Place, said: &LogRecord<'_>, sink: &mut dyn Sink) {
+        let printed = said.further.map(printed_fields).unwrap_or_default();
         let process =
             said.resource.get("opencode.run").or_else(|| said.attributes.get("run")).unwrap_or_default();
         if self.matters(said) && self.is_late(process, said.at) {
-            let id = said.attributes.get("session.id").or_else(|| said.attributes.get("id"));
+            let of_printed =
+                |key: &str| printed.iter().find(|(name, _)| *name == key).map(|(_, value)| &**value);
+            let id = ["session.id", "id"]
+                .iter()
+                .find_map(|key| said.attributes.get(key).or_else(|| of_printed(key)));
             if let Some(session) = id.filter(|id| id.starts_with("ses_")) {
                 let run = RunKey::new(AGENT, session);
                 sink.item(place, Item::Mark { run: &run, at: said.at, mark: &Mark::Unordered });
@@ -64,13 +71,85 @@ impl Consumer for Export {
         self.log.hear(process, said.at);
         let mut fields: Vec<(&str, Cow<'_, str>)> =
             said.attributes.iter().map(|(name, value)| (name, Cow::Borrowed(value))).collect();
-        for (name, value) in [("message", said.body), ("level", said.severity)] {
+        fields.extend(printed.iter().map(|(name, value)| (&**name, Cow::Borrowed(&**value))));
+        let level = said.severity.map(str::to_ascii_uppercase);
+        for (name, value) in [("message", said.body), ("level", level.as_deref())] {
             fields.extend(value.map(|value| (name, Cow::Borrowed(value))));
         }
         self.log.record(place, process, said.at, &Fields(fields), sink);
     }
 
     fn span(&mut self, _place: Place, _said: &Span<'_>, _sink: &mut dyn Sink) {}
+}
+
+/// Fields that are read; the others may say what a person said.
+const READ: &[&str] = &[
+    "session.id",
+    "id",
+    "version",
+    "parentID",
+    "directory",
+    "step",
+    "messageID",
+    "providerID",
+    "modelID",
+    "agent",
+    "small",
+    "error",
+    "error.error",
+    "error.error.message",
+    "error.error.code",
+    "error.error.type",
+    "llm.runtime",
+    "llm.provider",
+    "llm.model",
+];
+
+/// Returns message and fields of a body that is a list, as far as they are read; `None` of any other body.
+pub fn listed_body(body: &Value) -> Option<(&str, Vec<(String, String)>)> {
+    let text = |index: usize| body.pointer("/arrayValue/values")?.get(index)?.get("stringValue")?.as_str();
+    let message = text(0).filter(|message| is_message(message))?;
+    Some((message, text(1).map(printed_fields).unwrap_or_default()))
+}
+
+/// Reads an object as the program prints it: keys and texts quoted, everything else, an error among it, as it stands.
+fn printed_fields(text: &str) -> Vec<(String, String)> {
+    let mut fields = Vec::new();
+    let mut within: Vec<String> = Vec::new();
+    let mut rest = text.trim().strip_prefix('{').unwrap_or_default();
+    while rest.starts_with('"') {
+        let (key, after) = rest.split_at(end_of_string(rest));
+        let (Some(key), Some(after)) = (crate::json::text(key), after.strip_prefix(':')) else { break };
+        if let Some(inner) = after.strip_prefix('{').filter(|inner| inner.starts_with('"')) {
+            within.push(key.into_owned());
+            rest = inner;
+            continue;
+        }
+        let is_text = after.starts_with('"');
+        let end = if is_text { end_of_string(after) } else { after.find(",\"").unwrap_or(after.len()) };
+        let (value, mut following) = after.split_at(end);
+        let mut value = value;
+        let name: Vec<&str> = within.iter().map(String::as_str).chain([&*key]).collect();
+        let name = name.join(".");
+        if !is_text {
+            // The objects around it end with it.
+            for _ in 0..=within.len() {
+                let Some(shorter) = value.strip_suffix('}') else { break };
+                value = shorter;
+                within.pop();
+            }
+        }
+        while let Some(after) = following.strip_prefix('}') {
+            following = after;
+            within.pop();
+        }
+        if READ.contains(&&*name) {
+            let value = crate::json::text(value).unwrap_or(Cow::Borrowed(value));
+            fields.push((name, value.into_owned()));
+        }
+        rest = following.strip_prefix(',').unwrap_or_default();
+    }
+    fields
 }
 
 #[cfg(test)]
@@ -104,6 +183,53 @@ mod tests {
         .to_string()
     }
 
+    /// The same as the program exports it: its fields as an object in which an error is not quoted.
+    fn listed(n: usize, line: &str) -> String {
+        let mut record: Value = serde_json::from_str(&exported(n, line)).unwrap();
+        let record_of = record.pointer_mut("/resourceLogs/0/scopeLogs/0/logRecords/0").unwrap();
+        let attributes = record_of["attributes"].take();
+        let field = |attribute: &Value| {
+            let (key, value) = (attribute["key"].as_str().unwrap(), &attribute["value"]["stringValue"]);
+            match key.rsplit_once('.') {
+                Some(("error.error", key)) => format!(r#""error":{{"error":{{"{key}":{value}}}}}"#),
+                Some(("error", key)) => format!(r#""error":{{"{key}":{}}}"#, value.as_str().unwrap()),
+                _ if value == "undefined" || key == "step" => {
+                    format!(r#""{key}":{}"#, value.as_str().unwrap())
+                }
+                _ => format!(r#""{key}":{value}"#),
+            }
+        };
+        let fields: Vec<String> = attributes.as_array().unwrap().iter().map(field).collect();
+        let texts = [record_of["body"]["stringValue"].clone(), format!("{{{}}}", fields.join(",")).into()];
+        let values: Vec<Value> = texts.into_iter().map(|text| json!({"stringValue": text})).collect();
+        record_of["body"] = json!({"arrayValue": {"values": values}});
+        record_of["attributes"] = json!([{"key": "fiberId", "value": {"intValue": 7}}]);
+        record_of["severityText"] = json!("Info");
+        record.to_string()
+    }
+
+    #[test]
+    fn fields_are_read_as_the_program_prints_them() {
+        let text = r#"{"session.id":"ses_1","small":"false","step":0,"title":"PLANTED","parentID":undefined,"error":{"error":AI_X: it {is} over}}"#;
+        let fields = super::printed_fields(text);
+        let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (&**name, &**value)).collect();
+        assert_eq!(
+            fields,
+            [
+                ("session.id", "ses_1"),
+                ("small", "false"),
+                ("step", "0"),
+                ("parentID", "undefined"),
+                ("error.error", "AI_X: it {is} over")
+            ]
+        );
+        for broken in
+            ["", "{", "{\"", "{\"a", "{\"a\":", "{\"a\":{\"b\":", "[]", "{\"a\":{\"b\":\"c\"}}}},\"id\":1"]
+        {
+            super::printed_fields(broken);
+        }
+    }
+
     #[test]
     fn records_say_what_the_lines_say() {
         let lines = [
@@ -113,10 +239,18 @@ mod tests {
             "message=stream providerID=p modelID=m session.id=ses_1 small=false agent=build mode=primary",
             "message=\"stream error\" session.id=ses_1 small=false error.error.message=\"AI_APICallError: Overloaded\"",
             "message=stream providerID=p modelID=m session.id=ses_1 small=false agent=build mode=primary",
+            "message=\"stream error\" session.id=ses_1 small=false error.error=\"AI_APICallError: Gone\"",
+            "message=stream providerID=p modelID=m session.id=ses_1 small=false agent=build mode=primary",
             "message=loop session.id=ses_1 step=1",
             "message=\"exiting loop\" session.id=ses_1",
         ];
-        let records: Vec<String> = lines.iter().enumerate().map(|(n, line)| exported(n, line)).collect();
+        for form in [exported, listed] {
+            said_by_records(&lines, form);
+        }
+    }
+
+    fn said_by_records(lines: &[&str], form: fn(usize, &str) -> String) {
+        let records: Vec<String> = lines.iter().enumerate().map(|(n, line)| form(n, line)).collect();
         let Some(Recognized { reading: crate::Reading::Lines(mut decoder), .. }) =
             crate::otlp::recognize(records[0].as_bytes())
         else {
@@ -126,7 +260,7 @@ mod tests {
         for (n, record) in records.iter().enumerate() {
             decoder.line(retryscope_record::Place::Line(n as u64 + 1), record.as_bytes(), &mut said);
         }
-        let logged = read(&lines);
+        let logged = read(lines);
         assert_eq!(names(&said), names(&logged));
         assert_eq!(said.items, logged.items);
         assert!(names(&said).contains(&"model.response".to_owned()));

@@ -34,6 +34,8 @@ pub(super) struct Stdout {
     open: Option<Open>,
     errors: u64,
     turns: u64,
+    /// When the output begins: it tells the turns of one file from those of another.
+    began_at: i64,
     over: Over,
 }
 
@@ -43,6 +45,8 @@ enum Over {
     #[default]
     No,
     Answered,
+    /// The provider stopped the answer of this message: an error that names no status tells it once more.
+    Stopped(String),
     /// A compaction may follow, which belongs to the same prompt; an answer may belong to the next one.
     Failed,
 }
@@ -69,7 +73,8 @@ impl LineDecoder for Stdout {
         let at: Option<DateTime<Utc>> = record.time("timestamp");
         let mut say = Say { run: RunKey::new(AGENT, &*session), place, at, turn: None, step: None, sink };
         if self.session.as_ref() != Some(&session) {
-            *self = Self { session: Some(session), ..Self::default() };
+            let began_at = at.map_or(0, |at| at.timestamp_millis());
+            *self = Self { session: Some(session), began_at, ..Self::default() };
             let because = "standard output shows no retry";
             say.mark(&Mark::Shows {
                 source: Source::Foreground,
@@ -98,7 +103,7 @@ impl LineDecoder for Stdout {
 impl Stdout {
     /// Only this output knows its turns by such names.
     fn turn(&self) -> String {
-        format!("#out{}", self.turns)
+        format!("#out{}.{}", self.began_at, self.turns)
     }
 
     fn begin_turn(&mut self, say: &mut Say<'_>) {
@@ -137,6 +142,10 @@ impl Stdout {
         response.usage = part.object("tokens").map(|tokens| usage_of(&tokens, &part));
         let reason = response.stop_reason.clone();
         say.event(response);
+        if reason.as_deref() == Some("content-filter") {
+            self.over = Over::Stopped(open.message.clone());
+            return;
+        }
         if reason.as_deref().is_some_and(|reason| !matches!(reason, "tool-calls" | "unknown")) {
             self.over = Over::Answered;
             say.mark(&Mark::TurnEnded {
@@ -158,10 +167,16 @@ impl Stdout {
         }
         let (failed, raw) = failure(&error);
         let message = failed.message.clone();
+        let stopped = match &self.over {
+            Over::Stopped(message) if failed.status.is_none() => Some(message.clone()),
+            _ => None,
+        };
         let request = if let Some(open) = self.open.as_ref().filter(|open| open.in_flight) {
             open.message.clone()
+        } else if let Some(message) = stopped {
+            message
         } else {
-            if self.over == Over::Answered {
+            if matches!(self.over, Over::Answered | Over::Stopped(_)) {
                 self.begin_turn(say);
             }
             self.errors += 1;
@@ -224,6 +239,19 @@ mod tests {
     fn an_error_ends_the_open_message_or_stands_alone() {
         assert_eq!(read(&[START, ERROR]), ["model.request", "model.attempt", "model.failed", "Failed"]);
         assert_eq!(read(&[ERROR]), ["model.request", "model.attempt", "model.failed", "Failed"]);
+    }
+
+    #[test]
+    fn an_answer_that_the_provider_stopped_is_no_success_and_its_error_no_other_request() {
+        let stopped = FINISH.replace(r#""reason":"stop""#, r#""reason":"content-filter""#);
+        let told = r#"{"type":"error","timestamp":1795985008104,"sessionID":"ses_1","error":{"name":"ContentFilterError","data":{"message":"m"}}}"#;
+        assert_eq!(
+            read(&[START, &stopped, told]),
+            ["model.request", "model.attempt", "model.response", "model.failed", "Failed"]
+        );
+        // Near miss: what was refused with a status was asked for.
+        let kinds = read(&[START, &stopped, ERROR]);
+        assert_eq!(kinds.iter().filter(|kind| *kind == "model.request").count(), 2);
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub(super) struct Failed {
     pub(super) raw: Option<RawFailure>,
     /// Model that the failed request asked for, where the line holds it.
     pub(super) model: Option<String>,
+    /// Where it was sent, where the line holds that.
+    pub(super) endpoint: Option<String>,
 }
 
 #[derive(Default)]
@@ -82,6 +84,8 @@ struct Session {
     /// Title requests without an end, oldest first.
     open_titles: Vec<(String, Candidate)>,
     open: Option<Open>,
+    /// Where the main requests are sent, once an error has told it.
+    endpoint: Option<String>,
 }
 
 /// Whether the log holds what came before the lines that have been read of a session.
@@ -316,9 +320,24 @@ impl Track {
         // The tags of an older line may be those of a concurrent request; the model inside is not.
         let asked = failed.model.as_deref();
         let of = |candidate: &Candidate| asked.is_none_or(|model| candidate.model.as_deref() == Some(model));
-        let is_main = session.open.as_ref().is_some_and(|open| open.in_flight && of(&open.candidate));
+        let in_flight = session.open.as_ref().filter(|open| open.in_flight && of(&open.candidate));
+        // Without a model only the place tells whose it is, as far as that of the main requests is known.
+        let is_of_main = match &failed.endpoint {
+            Some(endpoint) if asked.is_none() => session.endpoint.as_ref().map(|of_main| of_main == endpoint),
+            _ => None,
+        };
+        let main = in_flight.map(|open| &open.candidate);
+        let has_other =
+            main.is_some_and(|main| session.open_titles.iter().any(|(_, title)| title.model != main.model));
+        if !small && is_of_main.is_none() && asked.is_none() && failed.endpoint.is_some() && has_other {
+            return;
+        }
+        let is_main = in_flight.is_some() && is_of_main != Some(false);
+        if is_main && asked.is_some() {
+            session.endpoint = failed.endpoint.clone().or(session.endpoint.take());
+        }
         let title = session.open_titles.iter().rposition(|(_, candidate)| of(candidate));
-        if let Some(index) = title.filter(|_| small || !is_main) {
+        if let Some(index) = title.filter(|_| (small || !is_main) && is_of_main != Some(true)) {
             let (request, _) = session.open_titles.remove(index);
             if failed.message.as_deref().is_some_and(|text| text.contains("Failed after 3 attempts")) {
                 sends(&request, "1", 3, 3, TITLE_FAILED, say);
@@ -328,7 +347,8 @@ impl Track {
             return;
         }
         // Only the model inside can show that a line with the tags of a title is not about one.
-        if small && !(is_main && asked.is_some()) {
+        let is_shown = asked.is_some() || is_of_main == Some(true);
+        if small && !(is_main && is_shown) || is_of_main == Some(false) {
             return;
         }
         if session.open.as_ref().is_none_or(|open| !open.in_flight) {

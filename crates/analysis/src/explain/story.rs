@@ -34,7 +34,12 @@ pub(super) fn summary(run: &Run, turn: &Turn, children: &[&Run], now: DateTime<U
     }
     let dead: Vec<&&Run> = children.iter().filter(|child| child.failed_turns() > 0).collect();
     if super::is_good(turn) && !dead.is_empty() {
-        let names: Vec<String> = dead.iter().take(3).map(|child| short_id(&child.key.id)).collect();
+        // The id of a subagent may begin with the run's own.
+        let name = |child: &&&Run| {
+            let own = child.key.id.strip_prefix(&*run.key.id).and_then(|rest| rest.strip_prefix(':'));
+            short_id(own.unwrap_or(&child.key.id))
+        };
+        let names: Vec<String> = dead.iter().take(3).map(name).collect();
         let cause = dead.iter().find_map(|child| child.last_failed_turn()?.cause.as_ref());
         let why = cause.map(|c| format!(" ({})", describe(&c.failure))).unwrap_or_default();
         text.push_str(&format!(

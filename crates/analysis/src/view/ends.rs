@@ -147,7 +147,11 @@ impl ViewOfRun {
         // A second end of the same turn adds words, it does not take any away.
         match &mut self.turns[turn].end {
             Some(known) => {
-                if known.outcome == TurnOutcome::Unknown {
+                // Nobody interrupts a turn that is over: a success that no record gave a word for was none.
+                let was_not_over = end.outcome == TurnOutcome::Cancelled
+                    && known.outcome == TurnOutcome::Succeeded
+                    && known.reason.is_none();
+                if known.outcome == TurnOutcome::Unknown || was_not_over {
                     known.outcome = end.outcome;
                 }
                 known.reason = known.reason.take().or(end.reason);

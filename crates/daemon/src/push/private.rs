@@ -4,10 +4,10 @@
 //! cut out of both. Ids and names stay as they are, since records are told apart and joined by them. Not for: what a
 //! record means (the adapters know that).
 
-use retryscope_adapters::is_read_body;
+use retryscope_adapters::{is_read_body, listed_body};
 use retryscope_analysis::without_credentials;
 use retryscope_events::known;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// Last parts of names of what was said: messages, tool calls and whole bodies.
 const SAID: &[&str] = &[
@@ -148,8 +148,19 @@ fn clean(name: &str, value: &mut Value) {
     }
 }
 
-/// Takes out the text of a log record, unless an adapter reads it.
+/// Takes out the text of a log record, unless an adapter reads it. Of a list of texts what is read of it stays, as
+/// attributes.
 fn without_body(record: &mut Map<String, Value>) {
+    let listed = record.get("body").and_then(listed_body);
+    if let Some((message, fields)) = listed.map(|(message, fields)| (message.to_owned(), fields)) {
+        let attribute = |(key, value): (String, String)| json!({"key": key, "value": {"stringValue": value}});
+        let attributes = record.entry("attributes").or_insert_with(|| json!([]));
+        if let Some(attributes) = attributes.as_array_mut() {
+            attributes.extend(fields.into_iter().map(attribute));
+        }
+        record.insert("body".to_owned(), json!({"stringValue": message}));
+        return;
+    }
     let body = record.get("body").and_then(|body| body.get("stringValue")).and_then(Value::as_str);
     if !body.is_some_and(is_read_body) {
         record.remove("body");
@@ -294,6 +305,30 @@ mod tests {
         assert_eq!(
             kept,
             Some(json!([record("stream error"), {"timeUnixNano": "1"}, {"timeUnixNano": "1"}, {}]))
+        );
+    }
+
+    #[test]
+    fn of_a_list_of_texts_what_is_read_stays_as_attributes() {
+        let record = |message: &str| {
+            let fields =
+                format!(r#"{{"session.id":"ses_1","title":"PLANTED","error":{{"error":bad key {SECRET}}}}}"#);
+            json!({"timeUnixNano": "1", "body": {"arrayValue": {"values": [
+                {"stringValue": message}, {"stringValue": fields},
+            ]}}})
+        };
+        let mut body = json!({"resourceLogs": [{"scopeLogs": [{"logRecords": [
+            record("stream error"), record("PLANTED"),
+        ]}]}]});
+        export(&mut body);
+        let text = |key: &str, value: &str| json!({"key": key, "value": {"stringValue": value}});
+        let attributes = [text("session.id", "ses_1"), text("error.error", "bad key [redacted]")];
+        assert_eq!(
+            body.pointer("/resourceLogs/0/scopeLogs/0/logRecords").cloned(),
+            Some(json!([
+                {"timeUnixNano": "1", "attributes": attributes, "body": {"stringValue": "stream error"}},
+                {"timeUnixNano": "1"},
+            ]))
         );
     }
 

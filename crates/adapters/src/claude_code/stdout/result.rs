@@ -2,17 +2,43 @@
 //!
 //! Not for: requests and answers (see the module above).
 
+use chrono::{DateTime, Utc};
 use retryscope_events::ModelFailed;
-use retryscope_record::{Anchor, Facts, Mark, Shown, TurnOutcome};
+use retryscope_record::{Anchor, Facts, Mark, Place, RunKey, Shown, Sink, TurnOutcome};
 
 use super::{ONLY_RESULT, Say, Session, Stdout};
 use crate::claude_code::transcript::status_in;
 use crate::json::Object;
 
+/// How a turn ended.
+pub(super) struct EndOfTurn {
+    outcome: TurnOutcome,
+    reason: Option<String>,
+    message: Option<String>,
+}
+
+/// A result that came when another turn than its own had begun, until the next line tells.
+pub(super) struct Late {
+    place: Place,
+    run: RunKey,
+    at: Option<DateTime<Utc>>,
+    end: EndOfTurn,
+}
+
 impl Stdout {
     pub(super) fn result(&mut self, record: &Object<'_>, say: &mut Say<'_>) {
         let session = self.now();
+        // While subagents work, results wait for them: the first one is of the turn that was left without.
+        let is_of_earlier = session.without_result > 0 && record.raw("result_index").is_some();
+        session.without_result = session.without_result.saturating_sub(1);
         session.ensure_turn(say);
+        if is_of_earlier {
+            self.late =
+                Some(Late { place: say.place, run: say.run.clone(), at: say.at, end: end_of(record, false) });
+            return;
+        }
+        self.late = None;
+        let session = self.now();
         if session.asked_nothing(record) {
             if !session.is_announced {
                 session.show(Shown::All, Shown::None, ONLY_RESULT, say);
@@ -24,22 +50,7 @@ impl Stdout {
             session.show(Shown::Some, Shown::None, ONLY_RESULT, say);
             session.main.ensure(say);
         }
-        let is_error = record.bool("is_error") == Some(true);
-        let subtype = record.string("subtype");
-        let reason = record.string("terminal_reason").or_else(|| subtype.clone());
-        let failed = is_error || subtype.as_deref().is_some_and(|s| s.starts_with("error"));
-        let errors = errors_of(record);
-        // Versions that give no reason say it in the person's name, or as an error.
-        let was_aborted =
-            session.is_interrupted || errors.iter().any(|error| error.contains("Request was aborted"));
-        let outcome = match reason.as_deref() {
-            Some(reason) if reason.starts_with("aborted") => TurnOutcome::Cancelled,
-            _ if failed && was_aborted => TurnOutcome::Cancelled,
-            _ if failed => TurnOutcome::Failed,
-            _ => TurnOutcome::Succeeded,
-        };
-        let text = if is_error { record.string("result") } else { None };
-        let message = text.or_else(|| Some(errors.join("; ")).filter(|text| failed && !text.is_empty()));
+        let EndOfTurn { outcome, reason, message } = end_of(record, session.is_interrupted);
         if outcome == TurnOutcome::Failed && self.held.is_none() {
             self.last_failed(record, message.as_deref(), say);
         }
@@ -53,6 +64,13 @@ impl Stdout {
         }
         say.mark(&Mark::TurnEnded { turn: None, outcome, reason, message });
         self.now().end_turn();
+    }
+
+    /// Says the end that no other result followed: it was of the turn before it.
+    pub(super) fn release_late(&mut self, sink: &mut dyn Sink) {
+        let Some(Late { place, run, at, end }) = self.late.take() else { return };
+        let EndOfTurn { outcome, reason, message } = end;
+        Say { place, run, at, sink }.mark(&Mark::TurnEnded { turn: None, outcome, reason, message });
     }
 
     /// Says that the open request failed, where only the result says it.
@@ -81,6 +99,26 @@ impl Session {
             && result.u64("num_turns") == Some(0)
             && result.u64("duration_api_ms").unwrap_or(0) == 0
     }
+}
+
+/// Returns how a result says that its turn ended.
+fn end_of(record: &Object<'_>, is_interrupted: bool) -> EndOfTurn {
+    let is_error = record.bool("is_error") == Some(true);
+    let subtype = record.string("subtype");
+    let reason = record.string("terminal_reason").or_else(|| subtype.clone());
+    let failed = is_error || subtype.as_deref().is_some_and(|s| s.starts_with("error"));
+    let errors = errors_of(record);
+    // Versions that give no reason say it in the person's name, or as an error.
+    let was_aborted = is_interrupted || errors.iter().any(|error| error.contains("Request was aborted"));
+    let outcome = match reason.as_deref() {
+        Some(reason) if reason.starts_with("aborted") => TurnOutcome::Cancelled,
+        _ if failed && was_aborted => TurnOutcome::Cancelled,
+        _ if failed => TurnOutcome::Failed,
+        _ => TurnOutcome::Succeeded,
+    };
+    let text = if is_error { record.string("result") } else { None };
+    let message = text.or_else(|| Some(errors.join("; ")).filter(|text| failed && !text.is_empty()));
+    EndOfTurn { outcome, reason, message }
 }
 
 /// Returns the errors that a result names; what it says for whoever mends the program is not one.

@@ -210,3 +210,48 @@ fn a_session_that_goes_on_later_has_further_turns_and_requests() {
     // Near miss: two sessions that write into one file in turn.
     assert_eq!(told(&[BEGIN, &begin, RETRY, &retry, RETRY, &result, RESULT]), ["turn", "#1"]);
 }
+
+#[test]
+fn a_result_that_waited_for_subagents_is_no_request() {
+    let init = r#"{"type":"system","subtype":"init","session_id":"s","claude_code_version":"2.1.332"}"#;
+    let answer = |id: &str| {
+        format!(
+            r#"{{"type":"assistant","session_id":"s","message":{{"id":"{id}","model":"x","content":[]}}}}"#
+        )
+    };
+    let result = |index: u64, is_error: bool| {
+        format!(
+            r#"{{"type":"result","session_id":"s","is_error":{is_error},"result_index":{index},"num_turns":1,"duration_api_ms":9}}"#
+        )
+    };
+    let (one, two) = (answer("m1"), answer("m2"));
+    let both = [init, &one, init, &two, &result(0, false), &result(1, true)];
+    let asked = ["model.request", "model.response", "model.request", "model.response"];
+    // The second turn ends as its own result says.
+    assert_eq!(kinds(&both), [&asked[..], &["Failed"]].concat());
+    // Near miss: a process that came to no end, and one that did.
+    assert_eq!(kinds(&both[..5]), [&asked[..], &["Succeeded"]].concat());
+    assert_eq!(kinds(&[init, &one, &result(0, false), init, &two, &result(1, true)])[2..3], ["Succeeded"]);
+}
+
+#[test]
+fn a_login_that_is_refused_may_not_be_asked_with_again() {
+    let attempts = |status: u16, text: &str| {
+        let retry = format!(
+            r#"{{"type":"system","subtype":"api_retry","session_id":"s","attempt":1,"max_retries":1,"retry_delay_ms":500,"error_status":{status}}}"#
+        );
+        let error = ERROR.replace("It failed", text);
+        let failed = read(&[&retry, &error]).items.into_iter().find_map(|(_, item)| match item {
+            Statement::Event(event, _) => match event.body {
+                Body::ModelFailed(failed) => Some(failed.attempts),
+                _ => None,
+            },
+            Statement::Mark { .. } => None,
+        });
+        failed.unwrap()
+    };
+    assert_eq!(attempts(401, "The login has expired"), Some(1));
+    // Near miss: what was asked again, as the number of retries says.
+    assert_eq!(attempts(503, "It failed"), None);
+    assert_eq!(attempts(401, "API Error: 529 Overloaded"), None);
+}

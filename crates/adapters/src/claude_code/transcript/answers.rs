@@ -66,6 +66,11 @@ impl Transcript {
         failed.code = record.string("apiErrorType").or_else(|| reason.clone());
         failed.message.clone_from(&text);
         failed.upstream_request_id = record.string("requestId");
+        // The program may give up within the wait: the error is then the one before, told once more.
+        let refused = self.request.as_ref().and_then(|r| r.refused);
+        let is_told =
+            |(id, _): &(Anchor, u64)| failed.upstream_request_id.as_deref().map(Anchor::of) == Some(*id);
+        failed.attempts = refused.filter(is_told).map(|(_, number)| number);
         let limits = record.object("apiErrorParams").and_then(|p| p.object("rate_limit_info"));
         failed.reset_at = limits.and_then(|limits| limits.time("resetsAt"));
         // The text is written for a person; what the provider sent stands beside it.
@@ -85,12 +90,24 @@ impl Transcript {
         if let Some(chain) = record.str("requestRef").and_then(|r| self.chains.get(&Anchor::of(&r))) {
             if self.request.as_ref().is_none_or(|r| r.id != chain.root) {
                 let (id, turn, model) = (chain.root.clone(), chain.turn.clone(), model.clone());
-                self.request = Some(OpenRequest { id, turn, is_over: false, model, error: None });
+                self.request = Some(OpenRequest {
+                    id,
+                    turn,
+                    is_over: false,
+                    model,
+                    error: None,
+                    refused: None,
+                    is_rewritten: false,
+                });
             }
         } else if !self.has_request_lines && !same {
             self.ensure_request(model.as_deref(), say);
         }
         self.last_message_id = message_id;
+        // Versions with request lines name why an answer stopped: one that was cut off is none yet.
+        if self.has_request_lines && message.str("stop_reason").is_none() {
+            return;
+        }
         let Some(request) = &mut self.request else { return };
         request.is_over = true;
         let turn = request.turn.clone();

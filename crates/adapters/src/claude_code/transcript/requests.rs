@@ -31,6 +31,10 @@ pub(super) struct OpenRequest {
     pub(super) model: Option<String>,
     /// The program's number of the last error that was told of it, since its last attempt was.
     pub(super) error: Option<u64>,
+    /// What the provider called the request that failed last, and the program's number of that failure.
+    pub(super) refused: Option<(Anchor, u64)>,
+    /// The conversation was shortened since: what is asked next is asked anew.
+    pub(super) is_rewritten: bool,
 }
 
 impl Transcript {
@@ -51,7 +55,7 @@ impl Transcript {
             // The same line again.
             return;
         }
-        self.unread = false;
+        let lost_a_line = std::mem::take(&mut self.unread);
         let names_base = record.raw("base").is_some();
         if !self.has_request_lines {
             self.has_request_lines = true;
@@ -64,17 +68,21 @@ impl Transcript {
         let messages = record.u64("keep").unwrap_or(0) + record.length("tail").unwrap_or(0);
         let base = record.str("base").and_then(|base| self.chains.get(&Anchor::of(&base)));
         // Another prompt is another request, even where what was cancelled left the conversation as it was before.
-        let repeats = base.filter(|base| base.messages == messages && base.turn == self.turn);
-        // A base whose line could not be read: a request that was not answered is being repeated, an answered one never is.
+        let prompted = self.maybe_prompt.is_some();
+        let repeats = base.filter(|base| base.messages == messages && base.turn == self.turn && !prompted);
+        // While nothing answered and nothing was said, whatever is sent repeats what is open: the program may leave out
+        // what a model does not know, or write its tools out. So it is too where the line of the base could not be read;
+        // otherwise the answer may have stood in a lost line.
+        let is_open = !prompted && (!lost_a_line || names_base && base.is_none());
         let open = self
             .request
             .as_ref()
-            .filter(|r| names_base && base.is_none() && !r.is_over)
+            .filter(|r| is_open && repeats.is_none() && !r.is_over && !r.is_rewritten)
             .map(|r| r.id.clone());
         let root =
             repeats.map(|base| base.root.clone()).or_else(|| open.clone()).unwrap_or_else(|| id.clone());
         let is_new = repeats.is_none() && open.is_none();
-        let layer = repeats.map(|_| Layer::Agent);
+        let layer = Some(Layer::Agent).filter(|_| !is_new);
         let mut chain = Chain {
             root: root.clone(),
             turn: None,
@@ -83,7 +91,7 @@ impl Transcript {
             shape: record.str("shapeHash").map(|hash| Anchor::of(&hash)),
             digest: record.str("requestDigest").map(|digest| Anchor::of(&digest)),
         };
-        let changed = repeats.map(|base| changes(base, &chain));
+        let changed = base.filter(|_| !is_new).map(|base| changes(base, &chain));
         let model = params.string("model").map(model_of);
         let candidate = Candidate {
             provider: model.as_deref().and_then(provider_of_model).map(str::to_owned),
@@ -113,8 +121,15 @@ impl Transcript {
         attempt.layer = layer;
         say.event(self.turn.as_ref(), None, attempt, None);
         chain.turn.clone_from(&self.turn);
-        self.request =
-            Some(OpenRequest { id: root, turn: self.turn.clone(), is_over: false, model, error: None });
+        self.request = Some(OpenRequest {
+            id: root,
+            turn: self.turn.clone(),
+            is_over: false,
+            model,
+            error: None,
+            refused: None,
+            is_rewritten: false,
+        });
         self.chain_order.push_back(key);
         self.chains.insert(key, chain);
         if self.chain_order.len() > CHAIN_LIMIT
@@ -153,6 +168,9 @@ impl Transcript {
         retry.upstream_request_id = error.string("requestId").or_else(|| error.string("requestID"));
         if let Some(id) = &retry.upstream_request_id {
             say.mark(&Mark::Anchor(Anchor::of(id)));
+        }
+        if let Some(request) = &mut self.request {
+            request.refused = retry.upstream_request_id.as_deref().map(Anchor::of).zip(retry.attempt);
         }
         let headers = error.object("headers").map(|headers| {
             headers
@@ -203,7 +221,15 @@ impl Transcript {
         let request = ModelRequest::new().request_id(id.clone()).source(Source::Foreground);
         say.event(self.turn.as_ref(), None, request, None);
         let (turn, model) = (self.turn.clone(), model.map(str::to_owned));
-        self.request = Some(OpenRequest { id, turn, is_over: false, model, error: None });
+        self.request = Some(OpenRequest {
+            id,
+            turn,
+            is_over: false,
+            model,
+            error: None,
+            refused: None,
+            is_rewritten: false,
+        });
     }
 }
 

@@ -156,12 +156,71 @@ fn a_request_that_was_cancelled_or_died_is_none_of_the_next_prompt() {
         assert_eq!(told(&[&one, &request("q", ""), &cancel, &two, next]), expected);
         assert_eq!(told(&[&one, &request("q", ""), &two, next]), expected);
     }
-    // Near miss: in one turn a request that is given up for another one has failed.
+    // Near miss: in one turn, after the conversation was shortened, a request that is given up for another one has failed.
     let larger = request("r", r#""base":"q","#).replace(r#"["x"]"#, r#"["x","y"]"#);
+    let shortened = r#"{"type":"system","subtype":"compact_boundary","sessionId":"s","uuid":"b"}"#;
     assert_eq!(
-        told(&[&one, &request("q", ""), &larger])[2..],
+        told(&[&one, &request("q", ""), shortened, &larger])[2..],
         ["attempt u1 q", "failed u1 q", "request u1 r", "attempt u1 r"]
     );
+}
+
+#[test]
+fn what_is_sent_while_nothing_answered_repeats_the_open_request() {
+    let one = prompt("u1", "", r#""x""#);
+    let (first, fresh) = (request("q", ""), request("r", ""));
+    let larger = request("r", r#""base":"q","#).replace(r#"["x"]"#, r#"["x","y"]"#);
+    // Tools written out, or a message left out for another model: no base then, or another number of messages.
+    for next in [&larger, &fresh] {
+        let said = told(&[&one, &first, next]);
+        assert_eq!(said.last().unwrap(), "attempt u1 q");
+        assert_eq!(said.iter().filter(|said| said.starts_with("request")).count(), 1);
+    }
+    // Near miss: after an answer, after what the program itself added, or where an answer may have been lost.
+    let added = prompt("m", r#""isMeta":true,"#, r#""Go on""#);
+    for between in [&answer("q"), &added, r#"{"type":"assist"#] {
+        assert_eq!(told(&[&one, &first, between, &larger]).last().unwrap(), "attempt u1 r");
+    }
+}
+
+#[test]
+fn a_prompt_of_the_program_asks_anew_though_the_conversation_did_not_grow() {
+    let one = prompt("u1", r#""promptId":"p1","#, r#""x""#);
+    let failed = r#"{"type":"assistant","sessionId":"s","uuid":"e","isApiErrorMessage":true,"message":{"model":"<synthetic>","content":[{"type":"text","text":"API Error: 529"}]}}"#;
+    let notice = prompt("u2", r#""promptId":"p2","#, r#""<task-notification>x</task-notification>""#);
+    let said = told(&[&one, &request("q", ""), failed, &notice, &request("r", r#""base":"q","#)]);
+    assert_eq!(said[4..], ["turn p2", "request p2 r", "attempt p2 r"]);
+}
+
+#[test]
+fn a_final_error_that_tells_the_one_before_once_more_is_no_attempt() {
+    let refused = r#"{"type":"system","subtype":"api_error","sessionId":"s","uuid":"e","retryAttempt":2,"error":{"status":401,"requestId":"r2"}}"#;
+    let last = |id: &str| {
+        format!(
+            r#"{{"type":"assistant","sessionId":"s","uuid":"f","requestId":"{id}","isApiErrorMessage":true,"message":{{"model":"<synthetic>","content":[{{"type":"text","text":"Refused"}}]}}}}"#
+        )
+    };
+    let attempts = |id: &str| {
+        let said = read(&[PROMPT, refused, &last(id)]);
+        said.into_iter().find_map(|(event, _)| match event.body {
+            Body::ModelFailed(failed) => Some(failed.attempts),
+            _ => None,
+        })
+    };
+    assert_eq!(attempts("r2"), Some(Some(2)));
+    assert_eq!(attempts("r3"), Some(None));
+}
+
+#[test]
+fn an_answer_that_was_cut_off_by_the_person_is_none() {
+    let one = prompt("u1", "", r#""x""#);
+    let part = answer("q").replace(
+        r#""stop_reason":"end_turn","content":[]"#,
+        r#""stop_reason":null,"content":[{"type":"text","text":"A"}]"#,
+    );
+    let cancel = prompt("c", "", INTERRUPTED);
+    let said = told(&[&one, &request("q", ""), &part, &cancel]);
+    assert_eq!(said, ["turn u1", "request u1 q", "attempt u1 q"]);
 }
 
 #[test]
