@@ -89,16 +89,7 @@ impl Transcript {
         let model = message.string("model").map(model_of);
         if let Some(chain) = record.str("requestRef").and_then(|r| self.chains.get(&Anchor::of(&r))) {
             if self.request.as_ref().is_none_or(|r| r.id != chain.root) {
-                let (id, turn, model) = (chain.root.clone(), chain.turn.clone(), model.clone());
-                self.request = Some(OpenRequest {
-                    id,
-                    turn,
-                    is_over: false,
-                    model,
-                    error: None,
-                    refused: None,
-                    is_rewritten: false,
-                });
+                self.request = Some(OpenRequest::new(chain.root.clone(), chain.turn.clone(), model.clone()));
             }
         } else if !self.has_request_lines && !same {
             self.ensure_request(model.as_deref(), say);

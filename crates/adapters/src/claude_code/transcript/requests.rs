@@ -37,6 +37,12 @@ pub(super) struct OpenRequest {
     pub(super) is_rewritten: bool,
 }
 
+impl OpenRequest {
+    pub(super) fn new(id: String, turn: Option<String>, model: Option<String>) -> Self {
+        Self { id, turn, is_over: false, model, error: None, refused: None, is_rewritten: false }
+    }
+}
+
 impl Transcript {
     /// Whatever is asked next is another request than the one that is open.
     pub(super) fn close_request(&mut self) {
@@ -121,15 +127,7 @@ impl Transcript {
         attempt.layer = layer;
         say.event(self.turn.as_ref(), None, attempt, None);
         chain.turn.clone_from(&self.turn);
-        self.request = Some(OpenRequest {
-            id: root,
-            turn: self.turn.clone(),
-            is_over: false,
-            model,
-            error: None,
-            refused: None,
-            is_rewritten: false,
-        });
+        self.request = Some(OpenRequest::new(root, self.turn.clone(), model));
         self.chain_order.push_back(key);
         self.chains.insert(key, chain);
         if self.chain_order.len() > CHAIN_LIMIT
@@ -220,16 +218,7 @@ impl Transcript {
         let id = format!("#{}", self.requests);
         let request = ModelRequest::new().request_id(id.clone()).source(Source::Foreground);
         say.event(self.turn.as_ref(), None, request, None);
-        let (turn, model) = (self.turn.clone(), model.map(str::to_owned));
-        self.request = Some(OpenRequest {
-            id,
-            turn,
-            is_over: false,
-            model,
-            error: None,
-            refused: None,
-            is_rewritten: false,
-        });
+        self.request = Some(OpenRequest::new(id, self.turn.clone(), model.map(str::to_owned)));
     }
 }
 
