@@ -3,6 +3,8 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::support::{Place, answered, many};
 
@@ -34,6 +36,65 @@ fn a_file_that_is_copied_and_cut() {
         daemon.counts((round + 1) * 400);
     }
     daemon.counts_and_stays(1600);
+}
+
+/// As logrotate names copies with `dateext`.
+#[test]
+fn a_file_that_is_copied_under_its_date_and_cut() {
+    let place = Place::new();
+    place.append("events.jsonl", &many("a", 0..100));
+    let daemon = place.start();
+    for round in 1..4 {
+        let from = round * 100;
+        place.append("events.jsonl", &many("a", from..from + 95));
+        fs::copy(place.log("events.jsonl"), place.log(&format!("events.jsonl-2026113{round}"))).unwrap();
+        File::create(place.log("events.jsonl")).unwrap();
+        place.append("events.jsonl", &many("a", from + 95..from + 100));
+        daemon.counts((round + 1) * 100);
+    }
+    daemon.counts_and_stays(400);
+}
+
+/// A writer dies before it has written the end of its line, or in the middle of it; the next one goes on behind.
+#[test]
+fn a_line_that_begins_behind_another_one_counts() {
+    let place = Place::new();
+    place.append("events.jsonl", &(answered("a", 0) + answered("a", 1).trim_end() + &answered("a", 2)));
+    let daemon = place.start();
+    daemon.counts(3);
+    assert!(daemon.sum_of("retryscope_gaps_total", "") < 0.5);
+    let cut = answered("a", 3);
+    let (half, _) = cut.split_at(70);
+    place.append("events.jsonl", &(half.to_owned() + &answered("a", 4)));
+    daemon.counts_and_stays(4);
+    assert!((daemon.sum_of("retryscope_gaps_total", "") - 1.0).abs() < 0.1);
+}
+
+/// Somebody who never stops writing is no backlog.
+#[test]
+fn a_log_that_is_always_written_to_is_read_and_left() {
+    let place = Place::new();
+    let stops = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut file =
+                OpenOptions::new().append(true).create(true).open(place.log("events.jsonl")).unwrap();
+            // Some seconds at most, so that a failure ends too.
+            for number in 0..20_000 {
+                if stops.load(Ordering::Relaxed) {
+                    break;
+                }
+                file.write_all(answered("a", number).as_bytes()).unwrap();
+                std::thread::sleep(Duration::from_micros(300));
+            }
+            stops.store(true, Ordering::Relaxed);
+        });
+        let daemon = place.start_with(&["--drain"]);
+        assert!(!stops.load(Ordering::Relaxed), "ready only when the writer had stopped");
+        assert_eq!(daemon.stop(), Some(0));
+        assert!(!stops.load(Ordering::Relaxed), "stopped only when the writer had stopped");
+        stops.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]

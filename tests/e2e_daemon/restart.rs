@@ -1,6 +1,7 @@
 //! After a stop, a crash or a move the totals go on: nothing lost, nothing twice.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -34,6 +35,22 @@ fn rotations_while_it_is_down_lose_nothing() {
     place.append("events.jsonl", &many("a", 15..25));
     let daemon = place.start();
     daemon.counts_and_stays(25);
+}
+
+#[test]
+fn a_name_that_is_no_text_is_saved_as_well() {
+    let place = Place::new();
+    let name = place.log("").join(std::ffi::OsStr::from_bytes(b"events\xff.jsonl"));
+    super::support::append(&name, &many("a", 0..3));
+    place.append("events.jsonl", &many("a", 3..10));
+    let daemon = place.start();
+    daemon.counts(10);
+    daemon.stop();
+    fs::remove_file(place.log("events.jsonl")).unwrap();
+    super::support::append(&name, &many("a", 10..12));
+    let daemon = place.start();
+    daemon.counts_and_stays(12);
+    assert!(daemon.sum_of("retryscope_checkpoint_failures_total", "") < 0.5);
 }
 
 /// As logrotate leaves it with `create`: nothing tells yet what will stand in the new file.

@@ -204,6 +204,38 @@ pub fn is_complete_json(bytes: &[u8]) -> bool {
     serde_json::from_slice::<&RawValue>(bytes).is_ok()
 }
 
+/// Places in a broken line at which a record is looked for.
+const PLACES: usize = 10_000;
+
+/// Returns the records of a line that is none by itself, because a writer died before it wrote the end of its line and the
+/// next one went on behind: whole objects up to the end of the line, after the beginning of one that stays broken, or none.
+/// `None` if there is no such thing: what stands behind a text is quoted by it.
+pub fn records_run_together(line: &[u8]) -> Option<Vec<&[u8]>> {
+    // Zero bytes are what a crash leaves of lines that were not written out.
+    if line.iter().find(|byte| **byte != 0 && !byte.is_ascii_whitespace()) != Some(&b'{') {
+        return None;
+    }
+    // What is broken may be cut within a character.
+    let mut places = memchr::memchr_iter(b'{', line).take(PLACES);
+    places.find_map(|at| objects(std::str::from_utf8(line.get(at..)?).ok()?))
+}
+
+/// Returns the objects that a text is made of; `None` if it holds anything else.
+fn objects(text: &str) -> Option<Vec<&[u8]>> {
+    let between = |c: char| c.is_ascii_whitespace() || c == '\0';
+    let mut found = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let mut at = Cursor::at(rest, 0);
+        if at.peek() != Some(b'{') {
+            return None;
+        }
+        found.push(at.slice(Cursor::value)?.as_bytes());
+        rest = rest.get(at.place()..)?.trim_start_matches(between);
+    }
+    Some(found)
+}
+
 /// Returns whether `haystack` holds `needle`.
 pub(crate) fn holds(haystack: &[u8], needle: &str) -> bool {
     memchr::memmem::find(haystack, needle.as_bytes()).is_some()
@@ -211,7 +243,36 @@ pub(crate) fn holds(haystack: &[u8], needle: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::Object;
+    use super::{Object, records_run_together};
+
+    fn together(line: &str) -> Option<Vec<String>> {
+        let found = records_run_together(line.as_bytes())?;
+        Some(found.into_iter().map(|record| String::from_utf8_lossy(record).into_owned()).collect())
+    }
+
+    fn begin(line: &str, length: usize) -> &str {
+        line.get(..length).unwrap_or(line)
+    }
+
+    #[test]
+    fn records_that_run_together_are_told_apart() {
+        let (one, two) = (r#"{"v":1,"a":{"b":"}{"}}"#, r#"{"v":1,"c":[{"d":2}]}"#);
+        let both = Some(vec![one.to_owned(), two.to_owned()]);
+        assert_eq!(together(&format!("{one}{two}")), both);
+        assert_eq!(together(&format!("{one}\0\0 {two} ")), both);
+        assert_eq!(together(&format!("\0\0{one}")), Some(vec![one.to_owned()]));
+        // The first is cut: within a string, within an object, within its name.
+        for cut in 1..one.len() {
+            let after = together(&format!("{}{two}", begin(one, cut)));
+            assert_eq!(after.unwrap_or_default().last().map(String::as_str), Some(two), "{cut}");
+        }
+        // Near misses: what has no whole record at its end, and what is quoted by a text.
+        for line in [begin(one, 9), begin(two, two.len() - 1), "no record", ""] {
+            assert_eq!(together(line), None, "{line}");
+        }
+        assert_eq!(together(&format!("{one}{}", begin(two, 10))), None);
+        assert_eq!(together(&format!("repeated: {one}")), None);
+    }
 
     #[test]
     fn a_member_read_along_is_what_reading_it_apart_gives() {

@@ -21,7 +21,7 @@ use std::path::Path;
 use retryscope_record::{Place, Sink, View};
 use rusqlite::Connection;
 
-pub use crate::json::is_complete_json;
+pub use crate::json::{is_complete_json, records_run_together};
 pub use crate::opencode::{is_message as is_read_body, listed_body};
 pub use crate::sqlite::{Opened, open as open_database};
 
@@ -120,16 +120,28 @@ pub const ADAPTERS: &[Adapter] = &[
 
 /// Recognizes a file by its path and its first [`HEAD_LENGTH`] bytes. Returns `None` for a file that no adapter reads.
 pub fn recognize(path: &Path, head: &[u8]) -> Option<Recognized> {
+    let head = without_padding(head);
     otlp::recognize(head).or_else(|| ADAPTERS.iter().find_map(|adapter| (adapter.recognize)(path, head)))
 }
 
-/// Returns whether a file is worth opening to look at its first bytes, by its name alone.
+/// What may stand before the first record and is none: the zero bytes of a hole, and a byte order mark.
+fn without_padding(head: &[u8]) -> &[u8] {
+    let zeros = head.iter().take_while(|byte| **byte == 0).count();
+    let head = head.get(zeros..).unwrap_or_default();
+    head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head)
+}
+
+/// Returns whether a file is worth opening to look at its first bytes, by its name alone: also a log that was put aside with
+/// a number or a date behind its name.
 pub fn may_hold_records(path: &Path) -> bool {
     let name = path.file_name().map(|n| n.to_string_lossy()).unwrap_or_default();
     let extension = path.extension().map(|e| e.to_string_lossy()).unwrap_or_default();
+    let is_put_aside = |ending: &str| {
+        let mut after = name.match_indices(ending).filter_map(|(at, _)| name.get(at + ending.len()..));
+        after.any(|rest| rest.starts_with(['.', '-', '_', '~']))
+    };
     matches!(
         &*extension,
         "jsonl" | "json" | "log" | "txt" | "db" | "sqlite" | "ndjson" | "toml" | "yml" | "yaml"
-    ) || name.contains(".jsonl.")
-        || name.contains(".log.")
+    ) || [".jsonl", ".ndjson", ".log"].into_iter().any(is_put_aside)
 }

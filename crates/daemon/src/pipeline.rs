@@ -23,8 +23,9 @@ use crate::sources::{Sources, may_matter};
 use crate::state::{SelfCounts, Shared, Woken};
 use crate::watch::Watch;
 
-/// Shortest time between two savings.
-const SAVE_EVERY: Duration = Duration::from_secs(1);
+/// Shortest time between two savings. What was counted since the last one is counted again after a crash, if it still lies
+/// there: a log may be deleted once it is counted.
+const SAVE_EVERY: Duration = Duration::from_millis(100);
 
 /// Saving takes at most this part of the time.
 const SAVE_SHARE: u32 = 20;
@@ -34,6 +35,12 @@ const SCAN_SHARE: u32 = 300;
 
 /// Looking at what was notified takes at most this part of the time.
 const CHECK_SHARE: u32 = 8;
+
+/// A look that is over so soon has left nothing of a backlog behind: what comes meanwhile is not the past.
+const SHORT_LOOK: Duration = Duration::from_millis(500);
+
+/// Looks at a backlog, while others write on.
+const MOST_LOOKS: usize = 16;
 
 /// Longest time between two looks at everything.
 const SCAN_AT_LEAST: Duration = Duration::from_mins(1);
@@ -86,10 +93,7 @@ impl Pipeline {
         let mut watch = Watch::start(&self.shared);
         watch.roots(self.follower_roots().iter().map(PathBuf::as_path));
         notify_systemd::status("reading the backlog");
-        // The backlog: until a look finds nothing new.
-        while self.scan() > 0 && !stop.load(Ordering::SeqCst) {
-            self.sources.beat();
-        }
+        self.read_backlog(|| stop.load(Ordering::SeqCst));
         // What is there when the daemon starts is the past; what comes from now on is not.
         self.sources.oldest = None;
         if self.config.as_of.is_none() {
@@ -127,9 +131,20 @@ impl Pipeline {
         }
         notify_systemd::stopping();
         if self.config.drain {
-            while self.scan() > 0 {}
+            self.read_backlog(|| false);
         }
         self.save();
+    }
+
+    /// Reads what is there now: until a look finds nothing new, or nothing but what was written during the look before.
+    fn read_backlog(&mut self, stops: impl Fn() -> bool) {
+        for look in 0..MOST_LOOKS {
+            let began = Instant::now();
+            if self.scan() == 0 || look >= 2 && began.elapsed() < SHORT_LOOK || stops() {
+                return;
+            }
+            self.sources.beat();
+        }
     }
 
     /// Returns how long nothing need be done.

@@ -42,13 +42,11 @@ impl Lines {
     pub(crate) fn read(&mut self, line: &[u8]) -> Option<&Event> {
         let text = std::str::from_utf8(line).ok()?;
         let kind = likely_type(text)?;
-        let place = self.known.iter().position(|known| known.event.body.kind() == kind);
-        let place = match place {
-            Some(place) => place,
-            None => {
-                self.known.push(Known::of_type(TYPES.iter().find(|known| **known == kind)?)?);
-                self.known.len() - 1
-            }
+        let place = if let Some(place) = self.known.iter().position(|known| known.event.body.kind() == kind) {
+            place
+        } else {
+            self.known.push(Known::of_type(TYPES.iter().find(|known| **known == kind)?)?);
+            self.known.len() - 1
         };
         let known = self.known.get_mut(place)?;
         if known.read_against(text, &mut self.spare).is_none() {

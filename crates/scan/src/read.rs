@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use retryscope_adapters::{
     DatabaseDecoder, HEAD_LENGTH, LineDecoder, Reading, Recognized, is_complete_json, may_hold_records,
-    open_database, recognize,
+    open_database, recognize, records_run_together,
 };
 use retryscope_analysis::{Engine, SourceState};
 use retryscope_record::{GapKind, Item, Origin, Place, Sink, SourceId, View};
@@ -222,7 +222,8 @@ impl Sink for Said {
     }
 }
 
-/// Hands one line to a decoder; a line that is cut or too long is a gap of its own kind.
+/// Hands one line to a decoder; a line that is cut or too long is a gap of its own kind. Of a line that is broken, the records
+/// that stand whole at its end count.
 pub fn feed(decoder: &mut dyn LineDecoder, line: Line<'_>, sink: &mut dyn Sink) {
     let place = Place::Line(line.number);
     let broken = || line.bytes.first() == Some(&b'{') && !is_complete_json(line.bytes);
@@ -231,7 +232,43 @@ pub fn feed(decoder: &mut dyn LineDecoder, line: Line<'_>, sink: &mut dyn Sink) 
     } else if line.shortened && broken() {
         sink.gap(place, GapKind::OversizedLine);
     } else {
-        decoder.line(place, line.bytes, sink);
+        let mut broken = Broken { sink, is_broken: false };
+        decoder.line(place, line.bytes, &mut broken);
+        if !broken.is_broken {
+            return;
+        }
+        let records = records_run_together(line.bytes).unwrap_or_default();
+        let are_all = records.first().is_some_and(|first| line.bytes.trim_ascii_start().starts_with(first));
+        if !are_all {
+            sink.gap(place, GapKind::InvalidJson);
+        }
+        for record in records {
+            decoder.line(place, record, sink);
+        }
+    }
+}
+
+/// Keeps back that a line is broken.
+struct Broken<'a> {
+    sink: &'a mut dyn Sink,
+    is_broken: bool,
+}
+
+impl Sink for Broken<'_> {
+    fn item(&mut self, place: Place, item: Item<'_>) {
+        self.sink.item(place, item);
+    }
+
+    fn is_new(&mut self, id: u64) -> bool {
+        self.sink.is_new(id)
+    }
+
+    fn gap(&mut self, place: Place, kind: GapKind) {
+        if kind == GapKind::InvalidJson {
+            self.is_broken = true;
+        } else {
+            self.sink.gap(place, kind);
+        }
     }
 }
 

@@ -33,6 +33,7 @@ pub use self::listener::{Happening, Interest, Listener};
 pub use self::state::FileState;
 use self::state::{Tracked, place, stamp};
 use crate::copies::{Waiting, holds_all_read};
+use crate::lines::LineReader;
 use crate::rotated::Age;
 use crate::walk::{Found, list, walk};
 
@@ -320,18 +321,16 @@ impl Follower {
         id
     }
 
-    /// Closes handles that are not needed, beyond the limit: those of the files that grew the longest ago, and of those
-    /// without a begun line.
+    /// Closes handles beyond the limit: those of the files that grew the longest ago, and those of files with a begun line
+    /// last, since it is read again.
     fn close_idle(&mut self) {
         let open = self.files.values().filter(|t| t.reader.is_some()).count();
         if open <= self.handles {
             return;
         }
-        let idle = |t: &&mut Tracked| {
-            !t.missing && t.reader.as_ref().is_some_and(|reader| !reader.has_partial_line())
-        };
-        let mut closable: Vec<&mut Tracked> = self.files.values_mut().filter(idle).collect();
-        closable.sort_by_key(|t| t.active);
+        let mut closable: Vec<&mut Tracked> =
+            self.files.values_mut().filter(|t| !t.missing && t.reader.is_some()).collect();
+        closable.sort_by_key(|t| (t.reader.as_ref().is_some_and(LineReader::has_partial_line), t.active));
         for tracked in closable.into_iter().take(open - self.handles) {
             tracked.reader = None;
         }

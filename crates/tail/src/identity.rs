@@ -62,10 +62,13 @@ impl Identity {
         Ok(bytes.len() == self.head_length && Checksum::of(&bytes) == self.head)
     }
 
-    /// Takes more of the beginning, when the file was shorter than the head before.
-    pub(crate) fn extend(&mut self, file: &File) -> io::Result<()> {
-        if self.head_length < HEAD {
-            let bytes = read_span(file, 0, HEAD)?;
+    /// Takes the beginning anew, when it is not as long as it may be. Of a file of which lines were taken, these alone: a
+    /// begun line may still be taken back by its writer.
+    pub(crate) fn extend(&mut self, file: &File, taken: u64) -> io::Result<()> {
+        let most =
+            if taken == 0 { HEAD } else { usize::try_from(taken).map_or(HEAD, |taken| taken.min(HEAD)) };
+        if self.head_length != most {
+            let bytes = read_span(file, 0, most)?;
             (self.head, self.head_length) = (Checksum::of(&bytes), bytes.len());
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Splits a byte stream into lines.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 
 use memchr::memchr;
 
@@ -22,7 +22,8 @@ pub struct Line<'a> {
     pub number: u64,
     /// Offset of its first byte in the source.
     pub offset: u64,
-    /// Its bytes. A carriage return before the line end, and a byte order mark at the start, are taken away.
+    /// Its bytes. A carriage return before the line end and a byte order mark are taken away, and the hole that a file
+    /// may begin with.
     pub bytes: &'a [u8],
     /// Whether a line end follows; false for the last line of a file that has none (yet).
     pub complete: bool,
@@ -209,6 +210,11 @@ impl<R: Read> LineReader<R> {
         }
     }
 
+    /// Returns the bytes read last of a line that has begun: all of it, unless it is too long to keep.
+    pub(crate) fn read_last(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
     /// Returns the offset after the last complete line, and how many complete lines stand before it.
     pub fn position(&self) -> (u64, u64) {
         (self.line_start, self.number)
@@ -237,7 +243,24 @@ impl<R: Read> LineReader<R> {
             &self.buffer[start..end]
         };
         let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
-        let bytes = if offset == 0 { bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes) } else { bytes };
+        let bytes = if offset == 0 { without_hole(bytes) } else { bytes };
+        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         Line { number: self.number, offset, bytes, complete, shortened }
     }
+}
+
+impl<R: Read + Seek> LineReader<R> {
+    /// Forgets what was read of the line that has begun; it is read again from its start.
+    pub(crate) fn forget_partial_line(&mut self) -> io::Result<()> {
+        self.input.seek(SeekFrom::Start(self.line_start))?;
+        (self.start, self.end, self.shrunk) = (0, 0, 0);
+        self.shrink = None;
+        Ok(())
+    }
+}
+
+/// A file that is cut under a writer that keeps its place begins with zero bytes. Elsewhere they may stand for what was lost.
+fn without_hole(bytes: &[u8]) -> &[u8] {
+    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+    if zeros < bytes.len() { &bytes[zeros..] } else { bytes }
 }

@@ -4,6 +4,8 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -286,6 +288,118 @@ fn a_cut_file_that_is_longer_again_is_noticed() {
     place.append("log", "other\nand more\n");
     place.scan();
     assert_eq!(place.notes.texts(), ["1", "other", "and more"]);
+}
+
+#[test]
+fn a_half_line_that_is_taken_back_is_no_part_of_the_next_one() {
+    let mut place = Place::new();
+    place.append("log", "one\ntwo, of which the writer d");
+    place.scan();
+    OpenOptions::new().write(true).open(place.path("log")).unwrap().set_len(4).unwrap();
+    place.append("log", "three, written by the next writer\n");
+    place.scan();
+    place.append("log", "fo");
+    place.scan();
+    OpenOptions::new().write(true).open(place.path("log")).unwrap().set_len(38).unwrap();
+    place.scan();
+    place.append("log", "five\n");
+    place.scan();
+    assert_eq!(place.notes.texts(), ["one", "three, written by the next writer", "five"]);
+    assert!(place.notes.happened.is_empty(), "{:?}", place.notes.happened);
+}
+
+#[test]
+fn what_is_allocated_ahead_is_read_as_it_is_written() {
+    for size in [100, 5_000, 6 << 20] {
+        let mut place = Place::new();
+        let file = File::create(place.path("log")).unwrap();
+        file.set_len(size).unwrap();
+        file.write_all_at(b"one\n", 0).unwrap();
+        place.scan();
+        file.write_all_at(b"two\nthr", 4).unwrap();
+        place.scan();
+        assert_eq!(place.notes.texts(), ["one", "two"], "{size}");
+        file.write_all_at(b"ee\n", 11).unwrap();
+        place.scan();
+        file.set_len(14).unwrap();
+        place.scan();
+        place.append("log", "four\n");
+        place.scan();
+        assert_eq!(place.notes.texts(), ["one", "two", "three", "four"], "{size}");
+        assert!(place.notes.happened.is_empty(), "{:?}", place.notes.happened);
+    }
+}
+
+/// A writer that does not append goes on at its own place when the file is cut under it.
+#[test]
+fn a_hole_before_a_line_is_no_part_of_it() {
+    let mut place = Place::new();
+    let mut file = File::create(place.path("log")).unwrap();
+    file.write_all("one\n".repeat(1_000).as_bytes()).unwrap();
+    place.scan();
+    fs::copy(place.path("log"), place.path("log.1")).unwrap();
+    file.set_len(0).unwrap();
+    file.write_all(b"two\n").unwrap();
+    place.scan();
+    assert_eq!(place.notes.texts()[1_000..], ["two"]);
+}
+
+#[test]
+fn a_file_written_over_with_its_size_and_times_kept_is_noticed() {
+    let mut place = Place::new();
+    let then = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    for text in ["one\n", "two\n"] {
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(false).open(place.path("log")).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file.set_modified(then).unwrap();
+        place.scan();
+        // The clock of the file system ticks some hundred times a second.
+        std::thread::sleep(Duration::from_millis(30));
+    }
+    assert_eq!(place.notes.texts(), ["one", "two"]);
+}
+
+#[test]
+fn a_begun_line_that_goes_on_is_something_new() {
+    let mut place = Place::new();
+    place.append("log", "one\n");
+    place.scan();
+    place.append("log", "tw");
+    assert!(place.follower.scan(&mut place.notes) > 0);
+    assert_eq!(place.follower.scan(&mut place.notes), 0);
+}
+
+#[test]
+fn a_name_that_is_no_text_can_be_saved() {
+    let mut place = Place::new();
+    let name = std::ffi::OsStr::from_bytes(b"log\xff");
+    fs::write(place.folder.path().join(name), "one\n").unwrap();
+    place.append("log", "two\n");
+    place.scan();
+    for state in place.follower.states() {
+        let saved = serde_json::to_string(state).unwrap();
+        let read: retryscope_tail::FileState = serde_json::from_str(&saved).unwrap();
+        assert_eq!(read.path, state.path);
+    }
+}
+
+#[test]
+fn files_with_begun_lines_keep_handles_bounded() {
+    let open = || fs::read_dir("/proc/self/fd").unwrap().count();
+    let mut place = Place::new();
+    place.follower.set_handles(8);
+    let before = open();
+    for n in 0..100 {
+        place.append(&format!("{n}"), &format!("one of {n}\ntw"));
+    }
+    place.scan();
+    assert!(open() < before + 50, "{} of {before}", open());
+    for n in 0..100 {
+        place.append(&format!("{n}"), "o\n");
+    }
+    place.scan();
+    assert_eq!(place.notes.texts().iter().filter(|text| **text == "two").count(), 100);
 }
 
 #[test]

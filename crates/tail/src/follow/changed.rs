@@ -56,8 +56,6 @@ impl Follower {
             return self.cut(id, file, handle, unknown, listener);
         }
         tracked.state.seen = now;
-        // A beginning that cannot be read now is taken at the next change.
-        drop(tracked.state.identity.extend(&handle));
         if tracked.reader.is_none() {
             tracked.reader = resume(handle, &tracked.state);
         }

@@ -19,6 +19,7 @@ pub struct FileState {
     /// Number of the source.
     pub id: u32,
     /// Its path when last seen.
+    #[serde(with = "any_path")]
     pub path: PathBuf,
     /// What makes it the same file.
     pub identity: Identity,
@@ -35,6 +36,36 @@ pub struct FileState {
     pub(super) tail: Tail,
     /// Size and time of the last change that were seen.
     pub(super) seen: Stamp,
+}
+
+/// A path as text, and as bytes where it is none.
+mod any_path {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+    use std::path::{Path, PathBuf};
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Saved {
+        Text(PathBuf),
+        Bytes(Vec<u8>),
+    }
+
+    pub(super) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+        match path.to_str() {
+            Some(text) => text.serialize(serializer),
+            None => path.as_os_str().as_bytes().serialize(serializer),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+        Ok(match Saved::deserialize(deserializer)? {
+            Saved::Text(path) => path,
+            Saved::Bytes(bytes) => OsString::from_vec(bytes).into(),
+        })
+    }
 }
 
 /// Size and time of the last change.
@@ -55,7 +86,7 @@ impl FileState {
         }
     }
 
-    /// When it was last written, as far as was seen.
+    /// When it was last changed, as far as was seen.
     pub(super) fn last_change(&self) -> Option<SystemTime> {
         self.seen.1
     }
@@ -130,9 +161,10 @@ impl Tracked {
         self.active.is_some_and(|at| at.elapsed() < within)
     }
 
-    /// Returns whether what was read of the file no longer stands in it.
+    /// Returns whether what was taken of the file no longer stands in it. Of a line that has begun nothing was taken.
     pub(super) fn is_cut(&self, length: u64, file: &File) -> bool {
-        length < self.read_to()
+        let read_to = if self.state.offset > 0 { self.state.offset } else { self.read_to() };
+        length < read_to
             || !self.state.identity.still_begins(file).unwrap_or(false)
             || !self.state.tail.still_stands(file)
     }
@@ -144,14 +176,21 @@ pub(super) fn place(metadata: &Metadata) -> (u64, u64) {
 
 /// Size and time of the last change; of a database together with its write-ahead log, where new rows stand first.
 pub(super) fn stamp(path: &Path, metadata: &Metadata, interest: Interest) -> Stamp {
-    let own = (metadata.len(), metadata.modified().ok());
+    let own = (metadata.len(), changed_at(metadata));
     if interest != Interest::Whole {
         return own;
     }
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     match fs::metadata(log) {
-        Ok(log) => (own.0 + log.len(), own.1.max(log.modified().ok())),
+        Ok(log) => (own.0 + log.len(), own.1.max(changed_at(&log))),
         Err(_) => own,
     }
+}
+
+/// When a file was last changed. Not when it says it was written: that can be set, as by what copies it over with its times.
+fn changed_at(metadata: &Metadata) -> Option<SystemTime> {
+    let seconds = u64::try_from(metadata.ctime()).ok()?;
+    let nanos = u32::try_from(metadata.ctime_nsec()).ok()?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanos))
 }

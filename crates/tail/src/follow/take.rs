@@ -1,7 +1,7 @@
 //! Hands the lines of one file over.
 
 use std::fs::File;
-use std::io::{Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom};
 use std::time::Instant;
 
 use super::listener::{Happening, Listener};
@@ -11,12 +11,23 @@ use crate::identity::{Tail, read_span};
 use crate::lines::LineReader;
 use crate::walk::Found;
 
-/// Hands over the complete lines that can be read now; with `last`, also one without an end.
+/// Hands over the complete lines that can be read now; with `last`, also one without an end. Returns how many that were; one
+/// that has begun and goes on counts as well.
 pub(super) fn take(tracked: &mut Tracked, last: bool, listener: &mut dyn Listener) -> u64 {
     let Some(reader) = tracked.reader.as_mut() else { return 0 };
     let id = tracked.state.id;
     let mut lines = 0;
     let mut last = last;
+    let failed = |listener: &mut dyn Listener, error: &io::Error| {
+        listener.happened(id, Happening::Unreadable { message: error.to_string() });
+    };
+    if !begun_line_stands(reader)
+        && let Err(error) = reader.forget_partial_line()
+    {
+        failed(listener, &error);
+        return 0;
+    }
+    let before = reader.read_to();
     loop {
         let next = if last { reader.next_line() } else { reader.next_complete_line() };
         match next {
@@ -28,7 +39,7 @@ pub(super) fn take(tracked: &mut Tracked, last: bool, listener: &mut dyn Listene
             }
             Ok(None) => {}
             Err(error) => {
-                listener.happened(id, Happening::Unreadable { message: error.to_string() });
+                failed(listener, &error);
                 break;
             }
         }
@@ -37,7 +48,18 @@ pub(super) fn take(tracked: &mut Tracked, last: bool, listener: &mut dyn Listene
         }
         last = true;
     }
+    // What was allocated ahead is no begun line: it is written to where the last one ended.
+    if !last
+        && is_allocated_ahead(reader)
+        && let Err(error) = reader.forget_partial_line()
+    {
+        failed(listener, &error);
+    }
+    let grew = lines == 0 && reader.read_to() > before;
     reader.release();
+    if grew && tracked.state.offset > 0 {
+        tracked.active = Some(Instant::now());
+    }
     if lines > 0 {
         // What was there when the file was found is no sign that it grows.
         if tracked.state.offset > 0 {
@@ -49,7 +71,26 @@ pub(super) fn take(tracked: &mut Tracked, last: bool, listener: &mut dyn Listene
         // Without them a cut that goes unseen otherwise is seen later, at the next one that can be read.
         tracked.state.tail = Tail::before(reader.input(), offset).unwrap_or_default();
     }
-    lines
+    // A beginning that cannot be read now is taken at the next change.
+    drop(tracked.state.identity.extend(reader.input(), tracked.state.offset));
+    lines + u64::from(grew)
+}
+
+/// Returns whether a line that has begun still stands in the file as it was read. A writer that finds half a line of the one
+/// before it cuts it away.
+fn begun_line_stands(reader: &LineReader<File>) -> bool {
+    if !reader.has_partial_line() {
+        return true;
+    }
+    let begun = reader.read_last();
+    let at = reader.read_to() - begun.len() as u64;
+    reader.input().metadata().is_ok_and(|now| now.len() >= reader.read_to())
+        && read_span(reader.input(), at, begun.len()).is_ok_and(|now| now == begun)
+}
+
+fn is_allocated_ahead(reader: &LineReader<File>) -> bool {
+    reader.has_partial_line()
+        && read_span(reader.input(), reader.read_to() - 1, 1).is_ok_and(|last| last == [0])
 }
 
 pub(super) fn resume(mut handle: File, state: &FileState) -> Option<LineReader<File>> {
