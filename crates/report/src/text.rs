@@ -16,6 +16,9 @@ const LONG_LIST: usize = 200;
 /// Attempts of one request that are shown; of more, the first and the last.
 const SHOWN_ATTEMPTS: usize = 16;
 
+/// Characters of an id that are shown in a list: a UUID, and after it the name of a subagent.
+pub(crate) const ID_SHOWN: usize = 60;
+
 /// Returns the page that explains one turn of a run.
 pub fn replay(
     run: &Run,
@@ -122,7 +125,16 @@ fn ending(turn: &Turn) -> String {
 }
 
 fn message_of(turn: &Turn) -> Option<String> {
-    let message = turn.cause.as_ref()?.failure.message.as_ref()?;
+    let stopped_at = || {
+        let request = turn.foreground().next_back().filter(|r| !r.outcome.is_ok())?;
+        request.attempts.last()?.failure.as_ref()
+    };
+    let failure = match &turn.cause {
+        Some(cause) => Some(&cause.failure),
+        None if turn.outcome == RunOutcome::Succeeded => None,
+        None => stopped_at(),
+    };
+    let message = failure?.message.as_ref()?;
     let line: String = message.chars().take(300).collect();
     Some(if line.len() < message.len() { format!("{line}…") } else { line })
 }
@@ -287,7 +299,7 @@ pub fn runs(runs: &[&RunLine], width: usize) -> String {
             vec![
                 run.started_at.map_or_else(|| "-".to_owned(), moment),
                 run.key.agent.to_string(),
-                run.key.id.chars().take(36).collect(),
+                run.key.id.chars().take(ID_SHOWN).collect(),
                 run.outcome.as_str().to_owned(),
                 words::count(&run.upstream_requests),
                 run.in_short.clone(),
