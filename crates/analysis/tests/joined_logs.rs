@@ -389,3 +389,24 @@ fn the_error_that_ended_a_turn_is_not_the_last_one_that_a_cut_log_holds() {
     // Near miss: a log that lost nothing holds the last attempt.
     assert_eq!(told(false, cut).0, 3);
 }
+
+#[test]
+fn what_a_cancel_cut_off_is_no_answer() {
+    let outcome = |is_answered: bool| {
+        let mut engine = Engine::new();
+        let mut log = Source { engine: &mut engine, kind: View::SESSION, id: 0 };
+        log.shows(Shown::All);
+        log.event(0, "u", ModelRequest::new().request_id("m"));
+        log.attempt(10, "u", "m", 1, Some(AttemptOutcome::Ok));
+        if is_answered {
+            log.event(500, "u", ModelResponse::new().request_id("m"));
+        }
+        let (turn, outcome) = (Some("u".to_owned()), TurnOutcome::Cancelled);
+        log.mark(900, &Mark::TurnEnded { turn, outcome, reason: None, message: None });
+        let sources = BTreeMap::new();
+        let run = engine.runs(&AsOf { now: at(0), sources: &sources }).remove(0);
+        run.turns[0].requests[0].attempts[0].outcome
+    };
+    assert_eq!(outcome(false), Some(AttemptOutcome::Cancelled));
+    assert_eq!(outcome(true), Some(AttemptOutcome::Ok));
+}

@@ -122,12 +122,19 @@ fn requests_in(
                 }
             }
             name_alike(&mut attempts);
+            let outcome = outcome_of(request, end, &attempts, &counts);
+            // What was cut off may look like an answer.
+            if outcome == RequestOutcome::Cancelled
+                && let Some(last) = attempts.last_mut().filter(|a| a.outcome == Some(AttemptOutcome::Ok))
+            {
+                last.outcome = Some(AttemptOutcome::Cancelled);
+            }
             LogicalRequest {
                 id: request.id.clone(),
                 step: request.step,
                 source: request.source,
                 purpose: request.purpose.clone(),
-                outcome: outcome_of(request, end, &attempts, &counts),
+                outcome,
                 upstream: counts.upstream_requests,
                 retries: counts.retries,
                 fallbacks: request.fallbacks(),
