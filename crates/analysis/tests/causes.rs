@@ -224,3 +224,25 @@ fn another_model_is_no_way_out_of_an_endpoint_that_cannot_be_reached() {
     // A chain may lead to another endpoint.
     assert!(with("omp", "getaddrinfo ENOTFOUND api.example").contains("add a chain"));
 }
+
+#[test]
+fn of_many_candidates_the_first_and_the_last_are_told() {
+    let failed = |n: u32| {
+        let kind = if n == 1 { "" } else { r#","kind":"fallback""# };
+        format!(
+            r#","request_id":"q","attempt_id":"a{n}","attempt":{n}{kind},"outcome":"failed","status":404,"model":"m{n}""#
+        )
+    };
+    let told = |n: u32| {
+        let members: Vec<String> = (1..=n).map(failed).collect();
+        let mut records = vec![REQUEST];
+        records.extend(members.iter().zip(2..).map(|(text, at)| (at, "model.attempt", text.as_str())));
+        records.extend([(8, "model.failed", r#","request_id":"q""#), FAILED]);
+        summary(&run_of(&records))
+    };
+    let many = told(5);
+    assert!(many.contains("then asked 4 others, the last of them m5, which answered 404"), "{many}");
+    assert!(!many.contains("m3"), "{many}");
+    let few = told(3);
+    assert!(few.contains("then asked m2") && few.contains("then asked m3"), "{few}");
+}

@@ -190,7 +190,12 @@ fn attempts(page: &mut Page, run: &Run, turn: &Turn, evidence: bool) {
             let mut row = vec![
                 (index + 1).to_string(),
                 since(start, attempt.started_at.or(attempt.ended_at)),
-                answer(attempt),
+                match request.attempts.get(index + 1) {
+                    Some(next) if next.kind == AttemptKind::Retry && is_ok(attempt) => {
+                        "ok, not taken".to_owned()
+                    }
+                    _ => answer(attempt),
+                },
                 attempt
                     .failure
                     .as_ref()
@@ -265,6 +270,10 @@ fn since(start: Option<DateTime<Utc>>, at: Option<DateTime<Utc>>) -> String {
         }
         _ => "-".to_owned(),
     }
+}
+
+fn is_ok(attempt: &Attempt) -> bool {
+    attempt.outcome == Some(AttemptOutcome::Ok)
 }
 
 fn answer(attempt: &Attempt) -> String {

@@ -17,6 +17,9 @@ use super::phrases::{
 };
 use super::remedy::failed_compaction;
 
+/// Candidates up to this number are told one by one.
+const TOLD_ONE_BY_ONE: usize = 3;
+
 pub(super) fn summary(run: &Run, turn: &Turn, children: &[&Run], now: DateTime<Utc>) -> String {
     let story = Story { run, turn, now, agent: words::agent(&run.key.agent) };
     let mut text = match turn.outcome {
@@ -144,7 +147,12 @@ impl Story<'_> {
         let groups = by_candidate(&request.attempts);
         let several = groups.len() > 1;
         let mut parts = Vec::new();
+        let last = groups.len().saturating_sub(1);
+        let is_long = groups.len() > TOLD_ONE_BY_ONE;
         for (index, (candidate, attempts)) in groups.iter().enumerate() {
+            if is_long && (1..last).contains(&index) {
+                continue;
+            }
             let who = match index.checked_sub(1).and_then(|before| groups.get(before)) {
                 Some((before, _)) => told_apart(candidate, before).0,
                 None => name(candidate, several),
@@ -164,6 +172,9 @@ impl Story<'_> {
             parts.push(match index {
                 0 if candidate.provider.is_none() => format!("{} {what}", words::capital(&who)),
                 0 => format!("{who} {what}"),
+                _ if is_long => {
+                    format!("{} then asked {last} others, the last of them {who}, which {what}", self.agent)
+                }
                 _ => format!("{} then asked {who}, which {what}", self.agent),
             });
         }
@@ -467,7 +478,12 @@ fn told_recovered(request: &LogicalRequest) -> String {
     let failed: Vec<&Attempt> =
         request.attempts.iter().filter(|a| a.outcome == Some(AttemptOutcome::Failed)).collect();
     let answers = failed.iter().filter_map(|a| a.failure.as_ref()).map(describe).collect::<Vec<_>>();
+    let is_answered = |a: &Attempt| a.outcome == Some(AttemptOutcome::Ok);
+    let before = request.attempts.split_last().map_or(&[][..], |(_, before)| before);
     let after = match answers.as_slice() {
+        [] if !before.is_empty() && before.iter().all(is_answered) => {
+            "after an answer that the agent did not take".to_owned()
+        }
         [] => "the failures before it are not described in this log".to_owned(),
         all => format!("after {}", words::list(&fold(all))),
     };
