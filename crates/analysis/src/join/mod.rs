@@ -5,6 +5,7 @@
 //! request where two views use the same request ids, else per turn, never per run.
 
 mod counts;
+mod rest;
 mod shown;
 
 use std::borrow::Cow;
@@ -23,7 +24,8 @@ use crate::run::{LogicalRequest, Run, RunOutcome, Time, Turn};
 use crate::view::{End, TurnView, ViewOfRun, merge_facts};
 
 use counts::{counts_of, is_settled_alone, opened};
-use shown::{end_as_told, requests_of, time_of};
+use rest::{end_as_told, narrow};
+use shown::{requests_of, time_of};
 
 /// One view with its source.
 pub(crate) struct Part<'a> {
@@ -302,6 +304,7 @@ fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_
     }
     let background_counts = counts_of(group, Source::Background);
     let mut requests = requests_of(group, &counts);
+    narrow(&mut requests, &counts);
     let outcome = match any_end.map(|e| e.outcome) {
         Some(TurnOutcome::Succeeded) => RunOutcome::Succeeded,
         Some(TurnOutcome::Failed) => RunOutcome::Failed,

@@ -9,13 +9,13 @@ use retryscope_events::{AttemptKind, AttemptOutcome, Source};
 use retryscope_record::{Shown, TurnOutcome};
 use retryscope_taxonomy::Reason;
 
-use crate::cause::ended_by;
 use crate::count::{Bound, Counts};
 use crate::judge::Failure;
 use crate::run::{Attempt, LogicalRequest, RequestOutcome, Time};
 use crate::view::{RequestEnd, RequestView, TurnView};
 
 use super::counts::{counts_of_request, is_settled};
+use super::rest::name_alike;
 use super::{Joined, Part, end_of, rank};
 
 /// The requests to show: from the view that tells most, with details that other views hold of the same attempts. Side calls
@@ -207,63 +207,9 @@ fn enrich(attempt: &mut Attempt, other: &Attempt) {
     }
 }
 
-/// Puts the error that ended a failed turn at the end of its last request, where the log that shows its attempts does not
-/// hold it: a writer that does not flush loses the last records, and another log has the agent's last word.
-pub(super) fn end_as_told(requests: &mut [LogicalRequest], group: &Joined<'_>) {
-    let Some(place) = ended_by(requests) else { return };
-    let is_last = requests.iter().skip(place + 1).all(|r| r.source != Source::Foreground);
-    let Some(shown) = requests[place].attempts.last().filter(|last| last.failure.is_some() && is_last) else {
-        return;
-    };
-    let source = shown.origin.source;
-    let lost = |part: &Part<'_>| part.view.tail_may_be_lost;
-    let told = group.iter().filter(|(part, _)| !lost(part)).find_map(|(_, turn)| {
-        let given_up = |r: &&RequestView| r.end == Some(RequestEnd::GivenUp);
-        let last = turn.requests.iter().rfind(|r| r.source == Source::Foreground).filter(given_up)?;
-        last.attempts.last().filter(|a| a.failure.as_ref().is_some_and(|f| !f.is_empty()))
-    });
-    let Some(told) = told.filter(|told| told.origin.source != source) else { return };
-    let (Some(own), Some(theirs)) = (shown.failure.clone(), &told.failure) else { return };
-    let attempts = &mut requests[place].attempts;
-    if may_be_one(&own, theirs) {
-        // The text of the last error is the agent's last word, whichever of the equal attempts it was.
-        if let (None, Some(last)) = (&own.message, attempts.last_mut().and_then(|last| last.failure.as_mut()))
-        {
-            last.message.clone_from(&theirs.message);
-        }
-    } else if group.iter().any(|(part, _)| lost(part) && part.sources.contains(&source)) {
-        // A candidate changes with a fallback only.
-        let candidate = attempts.last().filter(|_| told.kind != AttemptKind::Fallback);
-        let candidate = candidate.map_or_else(|| told.candidate.clone(), |before| before.candidate.clone());
-        let kind = if told.kind == AttemptKind::Original { AttemptKind::Retry } else { told.kind };
-        attempts.push(Attempt { candidate, kind, ..told.clone() });
-    }
-}
-
-/// Gives the attempts of a request the provider and the model that the log names with some of them: what is sent again goes
-/// to the same ones, unless the log says otherwise.
-fn name_alike(attempts: &mut [Attempt]) {
-    let moved = |a: &Attempt| a.kind == AttemptKind::Fallback && a.candidate.transport.is_none();
-    let names = |a: &Attempt| (a.candidate.provider.clone(), a.candidate.model.clone());
-    let named = |a: &&Attempt| a.candidate.provider.is_some() && a.candidate.model.is_some();
-    let Some((provider, model)) = attempts.iter().find(named).map(names) else { return };
-    let differs = |own: &Option<String>, all: &Option<String>| own.is_some() && own != all;
-    let is_other = |a: &Attempt| {
-        moved(a) || differs(&a.candidate.provider, &provider) || differs(&a.candidate.model, &model)
-    };
-    if attempts.iter().any(is_other) {
-        return;
-    }
-    for attempt in attempts.iter_mut().filter(|a| !named(&&**a)) {
-        let own = Arc::make_mut(&mut attempt.candidate);
-        own.provider.clone_from(&provider);
-        own.model.clone_from(&model);
-    }
-}
-
 /// Whether two logs may speak of one failure: a stream that broke off had begun with a good status, and two classes are two
 /// failures.
-fn may_be_one(a: &Failure, b: &Failure) -> bool {
+pub(super) fn may_be_one(a: &Failure, b: &Failure) -> bool {
     let same_class = a.class == b.class || a.says_nothing() || b.says_nothing();
     same_class && !are_two_ends(a, b)
 }
