@@ -222,7 +222,8 @@ pub(super) fn first_line(text: &str) -> String {
 }
 
 pub(crate) fn short_id(id: &str) -> String {
-    id.chars().take(16).collect()
+    let short: String = id.chars().take(16).collect();
+    if short.len() < id.len() { format!("{short}…") } else { short }
 }
 
 /// The moment in UTC, to the minute.
