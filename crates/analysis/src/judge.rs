@@ -75,6 +75,11 @@ impl Classified {
             && self.code.is_none()
     }
 
+    /// Returns whether something came that is no answer of a model, which is often somebody in between.
+    pub(crate) fn is_no_answer_of_a_model(&self) -> bool {
+        self.rule.ends_with("/bad-answer")
+    }
+
     /// Returns whether the answer was cut at the limit that the agent itself had set for it.
     pub(crate) fn is_output_limit(&self) -> bool {
         self.rule.ends_with("/output-limit")

@@ -9,7 +9,7 @@ use retryscope_events::{
     AttemptKind, AttemptOutcome, Candidate, Decision, DelaySource, ErrorSource, Layer, Source, Usage,
 };
 use retryscope_policy::own::OwnPolicy;
-use retryscope_record::{Facts, Origin, RunKey, SourceId};
+use retryscope_record::{Facts, Origin, RunKey, SourceId, View};
 use serde::{Deserialize, Serialize};
 
 use crate::count::{Bound, Count, Counts, Evidence};
@@ -41,6 +41,8 @@ pub struct Run {
     pub time: Time,
     /// Sources that hold a part of it.
     pub sources: Vec<SourceId>,
+    /// Kinds of the logs that hold a part of it.
+    pub views: Vec<View>,
     /// What the logs cannot show, as sentences.
     pub blind_spots: Vec<String>,
     /// What the tool ledger says, in order; empty where the log has none.

@@ -315,3 +315,17 @@ fn a_recorded_policy_that_cannot_be_read_is_no_pass() {
     let spots = &runs_of(&records)[0].blind_spots;
     assert!(spots.iter().any(|spot| spot.contains("policy") && spot.contains("recipient")), "{spots:?}");
 }
+
+#[test]
+fn an_error_that_a_retry_passed_is_not_said_to_be_final() {
+    let refused = wait(2, r#","request_id":"q","attempt":1,"status":401,"message":"invalid api key""#);
+    let message = |end: (u32, &str, &str), finished| {
+        let findings = audit(&runs_of(&[REQUEST, refused, end, finished]), &Asked::all(None));
+        findings.into_iter().find(|f| f.rule == "RS102").map(|f| f.message).unwrap_or_default()
+    };
+    let passed = message((9, "model.response", r#","request_id":"q""#), SUCCEEDED);
+    assert!(passed.ends_with("was sent again once, and an answer came: the error was not final"), "{passed}");
+    let failed =
+        message((9, "model.failed", r#","request_id":"q","status":401,"message":"invalid api key""#), FAILED);
+    assert!(failed.ends_with("although no retry can pass it"), "{failed}");
+}

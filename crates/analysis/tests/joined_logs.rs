@@ -216,7 +216,7 @@ fn a_turn_of_another_log_is_not_guessed_where_two_files_hold_one_each() {
         log.mark(950, &Mark::TurnComplete);
         let sources = BTreeMap::new();
         let run = engine.runs(&AsOf { now: at(0), sources: &sources }).remove(0);
-        (run.turns.len(), run.blind_spots.iter().any(|text| text.contains("share no id")))
+        (run.turns.len(), run.blind_spots.iter().any(|text| text.contains("no id with the others")))
     };
     assert_eq!(left_out(2), (2, true));
     // Near miss: one turn in each log is the same turn.
@@ -342,4 +342,71 @@ fn a_reset_raises_no_lower_end() {
     };
     assert_eq!(sent("connect ECONNREFUSED"), 5);
     assert_eq!(sent("connection reset by peer"), 1);
+}
+
+/// What a collector has of a turn whose last export was lost, and standard output, which has the last error.
+#[test]
+fn the_error_that_ended_a_turn_is_not_the_last_one_that_a_cut_log_holds() {
+    let told = |lost: bool, last: (Option<u16>, &str)| {
+        let mut engine = Engine::new();
+        let failed = |status: Option<u16>, message: &str, number: u32| {
+            let mut attempt = ModelAttempt::new().request_id("#1").attempt_id(format!("#1.{number}"));
+            attempt.outcome = Some(AttemptOutcome::Failed);
+            attempt.status = status;
+            attempt.message = (!message.is_empty()).then(|| message.to_owned());
+            attempt
+        };
+        let mut export = Source { engine: &mut engine, kind: View::OTLP_LOGS, id: 0 };
+        export.shows(Shown::All);
+        if lost {
+            export.mark(0, &Mark::TailMayBeLost);
+        }
+        export.event(0, "u", ModelRequest::new().request_id("#1"));
+        for (number, status) in [(1, 503), (2, 503), (3, 429)] {
+            export.event(i64::from(number) * 100, "u", failed(Some(status), "", number));
+        }
+        let mut output = Source { engine: &mut engine, kind: View::STDOUT, id: 1 };
+        output.shows(Shown::Some);
+        output.event(0, "u", ModelRequest::new().request_id("#1"));
+        output.event(0, "u", failed(Some(429), "slow down", 1));
+        output.event(900, "u", failed(last.0, last.1, 2));
+        output.event(900, "u", ModelFailed::new().request_id("#1"));
+        let turn = Some("u".to_owned());
+        output
+            .mark(950, &Mark::TurnEnded { turn, outcome: TurnOutcome::Failed, reason: None, message: None });
+        let sources = BTreeMap::new();
+        let run = engine.runs(&AsOf { now: at(0), sources: &sources }).remove(0);
+        let turn = &run.turns[0];
+        let cause = turn.cause.as_ref().unwrap().failure.clone();
+        (turn.requests[0].attempts.len(), cause.reason.as_str(), cause.message.clone())
+    };
+    let cut = (None, "stream closed before the end");
+    assert_eq!(told(true, cut), (4, "stream_cut", Some(cut.1.to_owned())));
+    // Near miss: the same error is no further attempt, and the words for it are.
+    let alike = (Some(429), "slow down, last");
+    let (attempts, reason, message) = told(true, alike);
+    assert_eq!((attempts, reason, message.as_deref()), (3, "rate_limit", Some(alike.1)));
+    // Near miss: a log that lost nothing holds the last attempt.
+    assert_eq!(told(false, cut).0, 3);
+}
+
+#[test]
+fn what_a_cancel_cut_off_is_no_answer() {
+    let outcome = |is_answered: bool| {
+        let mut engine = Engine::new();
+        let mut log = Source { engine: &mut engine, kind: View::SESSION, id: 0 };
+        log.shows(Shown::All);
+        log.event(0, "u", ModelRequest::new().request_id("m"));
+        log.attempt(10, "u", "m", 1, Some(AttemptOutcome::Ok));
+        if is_answered {
+            log.event(500, "u", ModelResponse::new().request_id("m"));
+        }
+        let (turn, outcome) = (Some("u".to_owned()), TurnOutcome::Cancelled);
+        log.mark(900, &Mark::TurnEnded { turn, outcome, reason: None, message: None });
+        let sources = BTreeMap::new();
+        let run = engine.runs(&AsOf { now: at(0), sources: &sources }).remove(0);
+        run.turns[0].requests[0].attempts[0].outcome
+    };
+    assert_eq!(outcome(false), Some(AttemptOutcome::Cancelled));
+    assert_eq!(outcome(true), Some(AttemptOutcome::Ok));
 }

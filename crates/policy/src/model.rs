@@ -189,7 +189,7 @@ pub struct Setting {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layer: Option<Layer>,
     /// In which situations changing it helps: `outlast` (the outage was longer than the retries), `fallback` (no other
-    /// candidate is configured), `hidden_layer` (a layer below the log multiplies), `timeout`, `idle_timeout`, `refused`,
+    /// candidate is configured), `fallback_elsewhere` (the same, and the endpoint cannot be reached), `hidden_layer` (a layer below the log multiplies), `timeout`, `idle_timeout`, `refused`,
     /// `stated_wait` (the provider's wait was not kept), `transport_fallback`, `side_call`, `exhausted`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub helps: Vec<String>,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::blocks::Block;
 use crate::json;
 use crate::page::quoted;
-use crate::text::{asked, moment, out_of_quota, sent, waited};
+use crate::text::{ID_SHOWN, asked, moment, out_of_quota, sent, waited};
 
 /// Rows of a table that are shown on a screen.
 const SHOWN: usize = 10;
@@ -149,7 +149,7 @@ fn worst(of: &Summary<'_>) -> Option<Block> {
         .filter_map(find)
         .map(|run| {
             vec![
-                run.key.id.chars().take(36).collect(),
+                run.key.id.chars().take(ID_SHOWN).collect(),
                 run.key.agent.to_string(),
                 run.time.lost_ms.map_or_else(|| "?".to_owned(), words::span),
                 words::count(&run.counts.upstream_requests),

@@ -16,6 +16,9 @@ const LONG_LIST: usize = 200;
 /// Attempts of one request that are shown; of more, the first and the last.
 const SHOWN_ATTEMPTS: usize = 16;
 
+/// Characters of an id that are shown in a list: a UUID, and after it the name of a subagent.
+pub(crate) const ID_SHOWN: usize = 60;
+
 /// Returns the page that explains one turn of a run.
 pub fn replay(
     run: &Run,
@@ -122,7 +125,16 @@ fn ending(turn: &Turn) -> String {
 }
 
 fn message_of(turn: &Turn) -> Option<String> {
-    let message = turn.cause.as_ref()?.failure.message.as_ref()?;
+    let stopped_at = || {
+        let request = turn.foreground().next_back().filter(|r| !r.outcome.is_ok())?;
+        request.attempts.last()?.failure.as_ref()
+    };
+    let failure = match &turn.cause {
+        Some(cause) => Some(&cause.failure),
+        None if turn.outcome == RunOutcome::Succeeded => None,
+        None => stopped_at(),
+    };
+    let message = failure?.message.as_ref()?;
     let line: String = message.chars().take(300).collect();
     Some(if line.len() < message.len() { format!("{line}…") } else { line })
 }
@@ -178,7 +190,12 @@ fn attempts(page: &mut Page, run: &Run, turn: &Turn, evidence: bool) {
             let mut row = vec![
                 (index + 1).to_string(),
                 since(start, attempt.started_at.or(attempt.ended_at)),
-                answer(attempt),
+                match request.attempts.get(index + 1) {
+                    Some(next) if next.kind == AttemptKind::Retry && is_ok(attempt) => {
+                        "ok, not taken".to_owned()
+                    }
+                    _ => answer(attempt),
+                },
                 attempt
                     .failure
                     .as_ref()
@@ -255,6 +272,10 @@ fn since(start: Option<DateTime<Utc>>, at: Option<DateTime<Utc>>) -> String {
     }
 }
 
+fn is_ok(attempt: &Attempt) -> bool {
+    attempt.outcome == Some(AttemptOutcome::Ok)
+}
+
 fn answer(attempt: &Attempt) -> String {
     match (attempt.outcome, &attempt.failure) {
         (Some(AttemptOutcome::Ok), _) => "ok".to_owned(),
@@ -287,7 +308,7 @@ pub fn runs(runs: &[&RunLine], width: usize) -> String {
             vec![
                 run.started_at.map_or_else(|| "-".to_owned(), moment),
                 run.key.agent.to_string(),
-                run.key.id.chars().take(36).collect(),
+                run.key.id.chars().take(ID_SHOWN).collect(),
                 run.outcome.as_str().to_owned(),
                 words::count(&run.upstream_requests),
                 run.in_short.clone(),

@@ -49,11 +49,13 @@ fn refuses(status: Option<u16>, class: Class) -> bool {
 }
 
 /// Whether the status knows better than a row for a code that covers many causes: `invalid_request_error` is sent with
-/// refused keys, spent budgets and closed servers, too.
+/// refused keys, spent budgets and closed servers, too, and `server_error` by gateways with whatever they refuse.
 pub(crate) fn is_outvoted(row: &Row, status: Option<u16>) -> bool {
-    row.weak
-        && row.class == Class::InvalidRequest
-        && !row.code.is_empty()
-        && status.is_some_and(|status| status >= 400)
-        && !blames_request(status)
+    let is_coarse = row.weak && !row.code.is_empty();
+    is_coarse
+        && match row.class {
+            Class::InvalidRequest => status.is_some_and(|status| status >= 400) && !blames_request(status),
+            Class::Transient => refuses(status, row.class),
+            _ => false,
+        }
 }

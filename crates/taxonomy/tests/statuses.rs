@@ -132,6 +132,27 @@ fn a_coarse_type_does_not_outvote_the_status() {
 }
 
 #[test]
+fn a_gateways_server_error_does_not_outvote_a_refusal() {
+    let body = r#"{"error":{"type":"server_error","message":"Odd."}}"#;
+    for provider in [None, Some("openai"), Some("litellm")] {
+        for (status, class) in [
+            (401, Class::Auth),
+            (402, Class::Exhausted),
+            (403, Class::Auth),
+            (413, Class::TooLarge),
+            // Near misses: what does not refuse leaves the word to the type.
+            (400, Class::Transient),
+            (429, Class::Throttled),
+            (500, Class::Transient),
+        ] {
+            let got = judge(provider, Some(status), body);
+            let is_right = got.class == class || status == 429 && got.class == Class::Transient;
+            assert!(is_right, "{provider:?} {status}: {} {:?}", got.rule, got.class);
+        }
+    }
+}
+
+#[test]
 fn the_status_in_front_of_a_text() {
     let message = |text| {
         let got = classify(&Failure { message: Some(text), ..Failure::default() });

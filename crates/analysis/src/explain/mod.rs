@@ -8,8 +8,9 @@ mod story;
 
 use chrono::{DateTime, Utc};
 pub(crate) use phrases::describe;
+use phrases::has_each_wait;
 pub use remedy::Remedy;
-pub(crate) use remedy::{can_help, is_off, layers_at_work, remedies};
+pub(crate) use remedy::{better_view, can_help, is_off, layers_at_work, remedies};
 use retryscope_events::{AttemptKind, Layer, Source};
 
 use crate::count::Bound;
@@ -146,6 +147,11 @@ fn budget(turn: &Turn) -> Option<String> {
 
 fn time(turn: &Turn) -> Option<String> {
     let waiting = turn.time.waiting_ms?;
+    let is_whole = turn.foreground().all(has_each_wait);
+    if waiting == 0 && !is_whole {
+        return None;
+    }
+    let least = if is_whole { "" } else { "at least " };
     // Waits of requests that overlap are summed.
     let wall = match turn.time.wall_ms {
         Some(wall) if waiting > wall => format!(", over requests at the same time in {},", words::span(wall)),
@@ -160,7 +166,7 @@ fn time(turn: &Turn) -> Option<String> {
         .max();
     let asked =
         asked.map(|ms| format!("; the provider asked for up to {}", words::span(ms))).unwrap_or_default();
-    Some(format!("{}{wall} spent waiting between attempts{asked}", words::span(waiting)))
+    Some(format!("{least}{}{wall} spent waiting between attempts{asked}", words::span(waiting)))
 }
 
 fn owner(run: &Run, turn: &Turn) -> Option<String> {

@@ -113,6 +113,7 @@ fn counted_word(word: &str, n: usize) -> String {
 pub(super) fn repeated(retries: Bound) -> String {
     match retries.max {
         Some(max) if max == retries.min => words::times(max),
+        Some(1) => "at most once".to_owned(),
         Some(max) if retries.min == 0 => format!("up to {max} times"),
         None => format!("at least {}", words::times(retries.min)),
         Some(_) => format!("{} times", words::bound(retries)),
@@ -132,6 +133,14 @@ pub(super) fn given_up_for(request: &LogicalRequest) -> &'static str {
 pub(super) fn waited_between(request: &LogicalRequest) -> u64 {
     let followed = request.attempts.len().saturating_sub(1);
     request.attempts.iter().take(followed).filter_map(|a| a.waited_ms.or(a.delay_ms)).sum()
+}
+
+/// Returns whether the log tells how long was waited before each retry that it shows, and shows each of them.
+pub(super) fn has_each_wait(request: &LogicalRequest) -> bool {
+    let tells = |pair: &[Attempt]| {
+        pair[1].kind != AttemptKind::Retry || pair[0].waited_ms.or(pair[0].delay_ms).is_some()
+    };
+    request.unrecorded() == 0 && request.attempts.windows(2).all(tells)
 }
 
 /// Returns how many retries followed a failure of this kind.
@@ -213,7 +222,8 @@ pub(super) fn first_line(text: &str) -> String {
 }
 
 pub(crate) fn short_id(id: &str) -> String {
-    id.chars().take(16).collect()
+    let short: String = id.chars().take(16).collect();
+    if short.len() < id.len() { format!("{short}…") } else { short }
 }
 
 /// The moment in UTC, to the minute.

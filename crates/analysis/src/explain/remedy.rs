@@ -2,15 +2,17 @@
 //! data), then what would make the next run visible.
 
 use retryscope_events::{AttemptKind, AttemptOutcome, Source};
-use retryscope_policy::{self as policy, Acts, Attempts, LayerPolicy, Policy, Setting};
+use retryscope_policy::{self as policy, Acts, Attempts, LayerPolicy, Policy, Setting, View};
 use retryscope_taxonomy::{self as taxonomy, Class, Reason};
 
 use crate::count::Bound;
 use crate::infer::kind_of;
 use crate::judge::Failure;
-use crate::run::{Attempt, Run, RunOutcome, Turn};
+use crate::run::{Attempt, LogicalRequest, Run, RunOutcome, Turn};
 use crate::waits::is_long_enough;
 use crate::words;
+
+use super::phrases::describe;
 
 /// One piece of advice.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,8 +43,15 @@ pub(crate) fn remedies(run: &Run, turn: &Turn, children: &[&Run]) -> Vec<Remedy>
     let act = |text: String| Remedy { text, setting: None, effect: None };
     if let Some(cause) = &turn.cause {
         out.extend(
-            what_the_failure_asks_for(&cause.failure, cause.candidate.provider.as_deref(), run).map(act),
+            what_the_failure_asks_for(&cause.failure, cause.candidate.provider.as_deref(), run, turn)
+                .map(act),
         );
+    }
+    if let Some(attempt) = stopped_by(turn)
+        && let Some(failure) = &attempt.failure
+    {
+        let provider = attempt.candidate.provider.as_deref();
+        out.extend(what_the_failure_asks_for(failure, provider, run, turn).map(act));
     }
     if let Some(child) = children.iter().find(|child| child.failed_turns() > 0) {
         out.push(act(format!("read what ended the subagent: retryscope replay {}", child.key.id)));
@@ -61,9 +70,17 @@ pub(crate) fn remedies(run: &Run, turn: &Turn, children: &[&Run]) -> Vec<Remedy>
         });
         for (situation, setting) in fitting {
             let known = out.iter().any(|remedy: &Remedy| remedy.setting.as_ref() == Some(&setting.name));
-            let has_fallback =
-                situation == "fallback" && (set(&setting.name) || turn.counts.fallbacks.bound.min > 0);
-            if known || has_fallback || out.iter().filter(|r| r.setting.is_some()).count() >= SETTINGS {
+            let has_fallback = situation.starts_with("fallback")
+                && (set(&setting.name) || turn.counts.fallbacks.bound.min > 0);
+            // What a loop above the hidden ones did is seen, and may be what saved the run.
+            let is_idle = situation == "hidden_layer"
+                && setting.layer == Some(policy::Layer::Agent)
+                && (turn.outcome == RunOutcome::Succeeded || !has_retry(turn));
+            if known
+                || has_fallback
+                || is_idle
+                || out.iter().filter(|r| r.setting.is_some()).count() >= SETTINGS
+            {
                 continue;
             }
             let below = matches!(setting.layer, Some(policy::Layer::Transport | policy::Layer::Sdk));
@@ -73,7 +90,7 @@ pub(crate) fn remedies(run: &Run, turn: &Turn, children: &[&Run]) -> Vec<Remedy>
                 effect: below.then(|| effect(situation, turn)).flatten(),
             });
         }
-        if let Some(text) = see_more(turn, policy) {
+        if let Some(text) = see_more(run, turn, policy) {
             out.push(act(text));
         }
     }
@@ -131,6 +148,26 @@ fn values_of<'a>(run: &'a Run, name: &'a str) -> impl Iterator<Item = &'a str> {
     run.settings.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
 }
 
+/// Returns the last failed attempt of a turn that was stopped, where a person must act on it before it can pass.
+fn stopped_by(turn: &Turn) -> Option<&Attempt> {
+    if matches!(turn.outcome, RunOutcome::Succeeded | RunOutcome::Failed) {
+        return None;
+    }
+    let open = turn.foreground().next_back().filter(|request| !request.outcome.is_ok())?;
+    let last = open.attempts.last().filter(|last| last.outcome == Some(AttemptOutcome::Failed))?;
+    let failure = last.failure.as_ref()?;
+    let is_ones_own = match failure.class {
+        Class::Transient => matches!(failure.reason, Reason::Connect | Reason::Dns | Reason::Refused),
+        Class::Throttled | Class::Cancelled | Class::Unknown => false,
+        _ => true,
+    };
+    is_ones_own.then_some(last)
+}
+
+fn has_retry(turn: &Turn) -> bool {
+    attempts_of(turn).any(|attempt| attempt.kind == AttemptKind::Retry)
+}
+
 fn attempts_of(turn: &Turn) -> impl Iterator<Item = &Attempt> {
     turn.requests.iter().filter(|r| r.source == Source::Foreground).flat_map(|r| &r.attempts)
 }
@@ -140,7 +177,21 @@ fn policy_of(run: &Run) -> Option<&'static Policy> {
     policy::find(&run.key.agent, run.facts.policy_version.as_deref().or(run.facts.agent_version.as_deref()))
 }
 
-fn what_the_failure_asks_for(failure: &Failure, provider: Option<&str>, run: &Run) -> Option<String> {
+/// Returns how the last attempt to make the conversation of a turn smaller failed, if none had success.
+pub(super) fn failed_compaction(turn: &Turn) -> Option<&Failure> {
+    let compacts = |r: &&LogicalRequest| {
+        r.source == Source::Background && r.purpose.as_deref().is_some_and(|p| p.starts_with("compact"))
+    };
+    let last = turn.requests.iter().rfind(compacts).filter(|r| !r.outcome.is_ok())?;
+    last.attempts.last()?.failure.as_ref().filter(|f| !f.is_empty())
+}
+
+fn what_the_failure_asks_for(
+    failure: &Failure,
+    provider: Option<&str>,
+    run: &Run,
+    turn: &Turn,
+) -> Option<String> {
     let table = provider.or(run.facts.provider.as_deref()).and_then(taxonomy::provider);
     let billing =
         table.and_then(|t| t.billing_url.as_deref()).map(|url| format!(": {url}")).unwrap_or_default();
@@ -149,6 +200,10 @@ fn what_the_failure_asks_for(failure: &Failure, provider: Option<&str>, run: &Ru
     Some(match failure.class {
         Class::Exhausted if failure.reset_at.is_some() || failure.reset_clock.is_some() => format!(
             "wait for the reset, or raise the limit of the account{billing}; starting again before that fails the same way"
+        ),
+        Class::Exhausted if failure.retry_after_ms.is_some() => format!(
+            "start again after the wait the provider asked for ({}); if it fails the same way, raise the limit of the account{billing}",
+            words::span(failure.retry_after_ms.unwrap_or_default())
         ),
         Class::Exhausted => format!(
             "top up the account or raise its limit{billing}; starting again before that fails the same way"
@@ -172,9 +227,19 @@ fn what_the_failure_asks_for(failure: &Failure, provider: Option<&str>, run: &Ru
             _ => "change what the message names; sending the same request again fails again".to_owned(),
         },
         Class::TooLarge => {
+            if let Some(failed) = failed_compaction(turn) {
+                return Some(format!(
+                    "start a new session, or make the conversation smaller once that can be asked for: it failed with {}",
+                    describe(failed)
+                ));
+            }
             "make the conversation smaller (compact, or start a new session) before asking again".to_owned()
         }
-        Class::Content => "change the input that the filter refused".to_owned(),
+        Class::Content => match failure.reason {
+            Reason::OutputBlocked => "ask in other words: the filter stopped the answer".to_owned(),
+            Reason::Refusal => "ask in other words: the model refused to answer".to_owned(),
+            _ => "change the input that the filter refused".to_owned(),
+        },
         Class::Throttled => match failure.retry_after_ms {
             Some(ms) => format!("start again after the wait the provider asked for ({})", words::span(ms)),
             None => "send less at once: fewer parallel runs on this key, or a higher limit".to_owned(),
@@ -184,6 +249,17 @@ fn what_the_failure_asks_for(failure: &Failure, provider: Option<&str>, run: &Ru
         }
         Class::Transient if failure.reason == Reason::Dns => {
             "the name of the endpoint does not resolve: check the network and the base URL".to_owned()
+        }
+        // It may be the way to the provider as well as the provider.
+        Class::Transient if failure.reason == Reason::Connect => {
+            format!(
+                "check the network, the proxy and the base URL; if they are right, start the run again once the provider is healthy{status}"
+            )
+        }
+        Class::Transient if failure.is_no_answer_of_a_model() => {
+            format!(
+                "look for a proxy or gateway that answers instead of the provider; if there is none, start the run again once the provider is healthy{status}"
+            )
         }
         Class::Transient => {
             format!("start the run again once the provider is healthy{status}: nothing in it was wrong")
@@ -217,7 +293,9 @@ fn situations(turn: &Turn) -> Vec<&'static str> {
     }
     // A time limit of requests is none for opening a socket.
     let is_request = |a: &&Attempt| a.candidate.transport.as_deref() != Some("websocket");
-    let late = |a: &Attempt| a.failure.as_ref().is_some_and(|f| f.reason == Reason::Timeout);
+    // A server that reports a time limit means its own.
+    let late =
+        |a: &Attempt| a.failure.as_ref().is_some_and(|f| f.reason == Reason::Timeout && f.status.is_none());
     if attempts().filter(is_request).any(late) {
         out.push("timeout");
     }
@@ -231,7 +309,13 @@ fn situations(turn: &Turn) -> Vec<&'static str> {
     if turn.outcome == RunOutcome::Failed {
         match cause.map(|f| f.class) {
             Some(Class::Transient | Class::Throttled) if turn.counts.retries.bound.min > 0 => {
-                out.extend(["fallback", "outlast"]);
+                let is_unreached = |f: &Failure| {
+                    f.status.is_none()
+                        && matches!(f.reason, Reason::Connect | Reason::Dns | Reason::Refused | Reason::Reset)
+                };
+                // Another model at an endpoint that cannot be reached is no way out.
+                let elsewhere = cause.is_some_and(is_unreached);
+                out.extend([if elsewhere { "fallback_elsewhere" } else { "fallback" }, "outlast"]);
             }
             Some(Class::Exhausted) => out.push("exhausted"),
             _ => {}
@@ -265,7 +349,7 @@ fn effect(situation: &str, turn: &Turn) -> Option<String> {
         .map(|r| r.attempts.len() as u64)
         .sum();
     let upstream = turn.counts.upstream_requests.bound;
-    (upstream.max.is_none_or(|max| max > visible)).then(|| {
+    (upstream.max.unwrap_or(upstream.min) > visible).then(|| {
         format!(
             "without the hidden layer this turn would have sent {} instead of {}",
             words::counted(Bound::exact(visible), "request", "requests"),
@@ -275,18 +359,26 @@ fn effect(situation: &str, turn: &Turn) -> Option<String> {
 }
 
 /// Returns how to see every request of the next run, where this one could not be seen whole.
-fn see_more(turn: &Turn, policy: &Policy) -> Option<String> {
+fn see_more(run: &Run, turn: &Turn, policy: &Policy) -> Option<String> {
     let failed_or_hidden = turn.outcome != RunOutcome::Succeeded
         || turn.requests.iter().flat_map(|r| &r.attempts).any(|a| a.outcome == Some(AttemptOutcome::Failed))
         || !turn.counts.upstream_requests.is_visible();
     if turn.counts.upstream_requests.bound.is_exact() || !failed_or_hidden {
         return None;
     }
-    let view = policy.views.iter().find(|view| view.attempts == Attempts::All && view.enable.is_some())?;
+    let view = better_view(run, policy)?;
     let enable = view.enable.as_deref()?.trim();
     let first = enable.lines().next().unwrap_or_default();
     let more = if enable.lines().count() > 1 { " ... (retryscope sources prints it whole)" } else { "" };
     Some(format!("to see every request of the next run: {first}{more}"))
+}
+
+/// Returns a log that would show every request and has to be asked for. Where one of these was read and did not do, another
+/// one, if there is any.
+pub(crate) fn better_view<'p>(run: &Run, policy: &'p Policy) -> Option<&'p View> {
+    let mut full = policy.views.iter().filter(|view| view.attempts == Attempts::All && view.enable.is_some());
+    let was_read = |view: &View| run.views.iter().any(|read| read.0 == view.id);
+    if full.clone().any(was_read) { full.rfind(|view| !was_read(view)) } else { full.next() }
 }
 
 /// Back-quotes are for documents, not for a terminal.

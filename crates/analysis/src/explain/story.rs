@@ -12,9 +12,13 @@ use crate::run::{Attempt, LogicalRequest, RequestOutcome, Run, RunOutcome, Turn}
 use crate::words;
 
 use super::phrases::{
-    answers, by_candidate, clock, describe, first_line, fold, given_up_for, limit_word, name, repeated,
-    retries_after, short_id, span_of, told_apart, visible_bound, waited_between,
+    answers, by_candidate, clock, describe, first_line, fold, given_up_for, has_each_wait, limit_word, name,
+    repeated, retries_after, short_id, span_of, told_apart, visible_bound, waited_between,
 };
+use super::remedy::failed_compaction;
+
+/// Candidates up to this number are told one by one.
+const TOLD_ONE_BY_ONE: usize = 3;
 
 pub(super) fn summary(run: &Run, turn: &Turn, children: &[&Run], now: DateTime<Utc>) -> String {
     let story = Story { run, turn, now, agent: words::agent(&run.key.agent) };
@@ -143,8 +147,16 @@ impl Story<'_> {
         let groups = by_candidate(&request.attempts);
         let several = groups.len() > 1;
         let mut parts = Vec::new();
+        let last = groups.len().saturating_sub(1);
+        let is_long = groups.len() > TOLD_ONE_BY_ONE;
         for (index, (candidate, attempts)) in groups.iter().enumerate() {
-            let who = name(candidate, several);
+            if is_long && (1..last).contains(&index) {
+                continue;
+            }
+            let who = match index.checked_sub(1).and_then(|before| groups.get(before)) {
+                Some((before, _)) => told_apart(candidate, before).0,
+                None => name(candidate, several),
+            };
             let sends = attempts.iter().map(|a| a.sends).fold(Bound::ZERO, Bound::plus);
             let sends = if several { sends } else { visible_bound(request, sends) };
             let requests = match (sends.max, index) {
@@ -160,6 +172,9 @@ impl Story<'_> {
             parts.push(match index {
                 0 if candidate.provider.is_none() => format!("{} {what}", words::capital(&who)),
                 0 => format!("{who} {what}"),
+                _ if is_long => {
+                    format!("{} then asked {last} others, the last of them {who}, which {what}", self.agent)
+                }
                 _ => format!("{} then asked {who}, which {what}", self.agent),
             });
         }
@@ -178,9 +193,12 @@ impl Story<'_> {
     fn why_it_ended(&self, request: &LogicalRequest) -> String {
         let agent = words::capital(&self.agent);
         let retries = request.retries.bound;
-        let least = if request.unrecorded() == 0 { "" } else { "at least " };
-        let waited = waited_between(request);
-        let took = span_of(request);
+        let is_timed = |last: &Attempt| last.ended_at.or(last.started_at).is_some();
+        let is_whole = request.unrecorded() == 0 && request.attempts.last().is_none_or(is_timed);
+        let least = if is_whole { "" } else { "at least " };
+        let in_vain = self.waited_in_vain(request);
+        let waited = waited_between(request) + in_vain;
+        let took = span_of(request).map(|ms| ms + in_vain);
         let after = took.map(|ms| format!(" after {least}{}", words::span(ms))).unwrap_or_default();
         let deadline = self
             .turn
@@ -216,10 +234,19 @@ impl Story<'_> {
         }
         let waits = match waited {
             0 => String::new(),
-            ms => format!(" ({least}{} of waiting)", words::span(ms)),
+            ms if has_each_wait(request) => format!(" ({} of waiting)", words::span(ms)),
+            ms => format!(" (at least {} of waiting)", words::span(ms)),
         };
         let why = given_up_for(request);
         format!("{agent} {}{waits} and gave up{after}{why}; no answer was produced.", did.join(", "))
+    }
+
+    /// The part of a planned wait that passed after the last attempt, before the turn ended without another one.
+    fn waited_in_vain(&self, request: &LogicalRequest) -> u64 {
+        let Some(last) = request.attempts.last().filter(|last| last.waited_ms.is_none()) else { return 0 };
+        let until = self.turn.ended_at.zip(last.ended_at).map(|(end, from)| (end - from).num_milliseconds());
+        let until = until.and_then(|ms| u64::try_from(ms).ok()).unwrap_or(0);
+        last.delay_ms.map_or(0, |delay| delay.min(until))
     }
 
     /// What kind of failure it was, where that changes what a person should do.
@@ -234,14 +261,37 @@ impl Story<'_> {
         };
         let asked = failure.retry_after_ms.map(words::span);
         Some(match failure.class.as_str() {
+            "exhausted" if failure.reset_at.is_none() && asked.is_some() => format!(
+                "The account has used up its {}; the provider asked to wait {}.",
+                limit_word(failure.reason.as_str()),
+                asked.unwrap_or_default(),
+            ),
             "exhausted" => {
                 let reset = self.reset(failure);
                 format!("The account has used up its {}{reset}: waiting a moment cannot help{wasted}.", limit_word(failure.reason.as_str()))
             }
-            "auth" => format!("The {} was refused, so no retry can help{wasted}.", if matches!(failure.reason, Reason::ModelAccess | Reason::Permission) { "access" } else { "login or key" }),
+            "auth" => {
+                let refused = match failure.reason {
+                    Reason::ModelAccess | Reason::Permission => "The access was refused",
+                    Reason::WafBlock => "A firewall in between refused it",
+                    Reason::Region => "The region was refused",
+                    _ => "The login or key was refused",
+                };
+                format!("{refused}, so no retry can help{wasted}.")
+            }
             "invalid_request" => format!("The request itself was refused, so sending it again cannot help{wasted}."),
-            "too_large" => format!("The request was too large; it can pass only after it was made smaller{wasted}."),
-            "content" => format!("A content filter refused it, and will again for the same input{wasted}."),
+            "too_large" => match failed_compaction(self.turn) {
+                Some(failed) => format!(
+                    "The request was too large, and making it smaller failed as well ({}){wasted}.",
+                    describe(failed)
+                ),
+                None => format!("The request was too large; it can pass only after it was made smaller{wasted}."),
+            },
+            "content" => match failure.reason {
+                Reason::OutputBlocked => format!("A content filter stopped the answer, and may again for the same input{wasted}."),
+                Reason::Refusal => format!("The model refused to answer, and may again for the same input{wasted}."),
+                _ => format!("A content filter refused it, and will again for the same input{wasted}."),
+            },
             "throttled" => match asked {
                 Some(asked) if !failure.retryable || repeats == 0 => {
                     format!("It is a rate limit; the provider asked to wait {asked}.")
@@ -375,7 +425,10 @@ impl Story<'_> {
                     words::counted(Bound::exact(failed as u64), "attempt", "attempts"),
                     self.step_of(request),
                 ));
-                if let Some(delay) = attempt.delay_ms {
+                let is_last = request.attempts.last().is_some_and(|last| std::ptr::eq(last, attempt));
+                if !is_last {
+                    text.push_str("; the next was sent");
+                } else if let Some(delay) = attempt.delay_ms {
                     let asked = match attempt.delay_source {
                         Some(DelaySource::Server) => ", as the provider had asked",
                         _ => "",
@@ -425,7 +478,12 @@ fn told_recovered(request: &LogicalRequest) -> String {
     let failed: Vec<&Attempt> =
         request.attempts.iter().filter(|a| a.outcome == Some(AttemptOutcome::Failed)).collect();
     let answers = failed.iter().filter_map(|a| a.failure.as_ref()).map(describe).collect::<Vec<_>>();
+    let is_answered = |a: &Attempt| a.outcome == Some(AttemptOutcome::Ok);
+    let before = request.attempts.split_last().map_or(&[][..], |(_, before)| before);
     let after = match answers.as_slice() {
+        [] if !before.is_empty() && before.iter().all(is_answered) => {
+            "after an answer that the agent did not take".to_owned()
+        }
         [] => "the failures before it are not described in this log".to_owned(),
         all => format!("after {}", words::list(&fold(all))),
     };

@@ -5,6 +5,7 @@
 //! request where two views use the same request ids, else per turn, never per run.
 
 mod counts;
+mod rest;
 mod shown;
 
 use std::borrow::Cow;
@@ -23,6 +24,7 @@ use crate::run::{LogicalRequest, Run, RunOutcome, Time, Turn};
 use crate::view::{End, TurnView, ViewOfRun, merge_facts};
 
 use counts::{counts_of, is_settled_alone, opened};
+use rest::{end_as_told, narrow};
 use shown::{requests_of, time_of};
 
 /// One view with its source.
@@ -134,8 +136,12 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
         blind_spots.insert(format!("{which}: waits and times are at least what is shown"));
     }
     if left_out > 0 {
+        let (turns, share, were) = match left_out {
+            1 => ("1 turn".to_owned(), "shares", "was"),
+            n => (format!("{n} turns"), "share", "were"),
+        };
         blind_spots.insert(format!(
-            "{left_out} turn(s) in further logs of this run share no id with the others and were not used"
+            "{turns} in further logs of this run {share} no id with the others and {were} not used"
         ));
     }
     let outcome = turns.last().map_or(RunOutcome::Unknown, |t| t.outcome);
@@ -160,6 +166,7 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
         background_counts,
         time,
         sources,
+        views: parts.iter().map(|part| part.kind).collect(),
         blind_spots: blind_spots.into_iter().collect(),
         ledger: parts.iter().flat_map(|p| p.view.ledger.iter().cloned()).collect(),
         settings,
@@ -296,7 +303,8 @@ fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_
         counts.retries.bound.min = counts.retries.bound.min.saturating_sub(1);
     }
     let background_counts = counts_of(group, Source::Background);
-    let requests = requests_of(group, &counts);
+    let mut requests = requests_of(group, &counts);
+    narrow(&mut requests, &counts);
     let outcome = match any_end.map(|e| e.outcome) {
         Some(TurnOutcome::Succeeded) => RunOutcome::Succeeded,
         Some(TurnOutcome::Failed) => RunOutcome::Failed,
@@ -316,6 +324,9 @@ fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_
         },
     };
     let time = time_of(&requests, started_at, ended_at);
+    if outcome == RunOutcome::Failed {
+        end_as_told(&mut requests, group);
+    }
     let cause = (outcome == RunOutcome::Failed).then(|| cause_of(&requests, any_end)).flatten();
     let reason = group.iter().find_map(|(_, t)| t.end.as_ref().and_then(|e| e.reason.clone()));
     let error = group.iter().find_map(|(_, t)| t.end.as_ref().and_then(|e| e.message.clone()));

@@ -15,6 +15,7 @@ use crate::run::{Attempt, LogicalRequest, RequestOutcome, Time};
 use crate::view::{RequestEnd, RequestView, TurnView};
 
 use super::counts::{counts_of_request, is_settled};
+use super::rest::name_alike;
 use super::{Joined, Part, end_of, rank};
 
 /// The requests to show: from the view that tells most, with details that other views hold of the same attempts. Side calls
@@ -120,12 +121,20 @@ fn requests_in(
                     answered.outcome.get_or_insert(AttemptOutcome::Ok);
                 }
             }
+            name_alike(&mut attempts);
+            let outcome = outcome_of(request, end, &attempts, &counts);
+            // What was cut off may look like an answer.
+            if outcome == RequestOutcome::Cancelled
+                && let Some(last) = attempts.last_mut().filter(|a| a.outcome == Some(AttemptOutcome::Ok))
+            {
+                last.outcome = Some(AttemptOutcome::Cancelled);
+            }
             LogicalRequest {
                 id: request.id.clone(),
                 step: request.step,
                 source: request.source,
                 purpose: request.purpose.clone(),
-                outcome: outcome_of(request, end, &attempts, &counts),
+                outcome,
                 upstream: counts.upstream_requests,
                 retries: counts.retries,
                 fallbacks: request.fallbacks(),
@@ -152,7 +161,10 @@ fn same_request<'a>(request: &RequestView, turn: &TurnView, twin: &'a TurnView) 
     let other = *others.get(index)?;
     let agree = |(a, b): (&Attempt, &Attempt)| {
         let status = |attempt: &Attempt| attempt.failure.as_ref().and_then(|f| f.status);
-        a.kind == b.kind && status(a).zip(status(b)).is_none_or(|(a, b)| a == b)
+        let failures = a.failure.as_ref().zip(b.failure.as_ref());
+        a.kind == b.kind
+            && status(a).zip(status(b)).is_none_or(|(a, b)| a == b)
+            && failures.is_none_or(|(a, b)| !are_two_ends(a, b))
     };
     let same = others.len() == turn.requests.iter().filter(foreground).count()
         && other.attempts.len() == request.attempts.len()
@@ -197,11 +209,16 @@ fn enrich(attempt: &mut Attempt, other: &Attempt) {
 
 /// Whether two logs may speak of one failure: a stream that broke off had begun with a good status, and two classes are two
 /// failures.
-fn may_be_one(a: &Failure, b: &Failure) -> bool {
+pub(super) fn may_be_one(a: &Failure, b: &Failure) -> bool {
+    let same_class = a.class == b.class || a.says_nothing() || b.says_nothing();
+    same_class && !are_two_ends(a, b)
+}
+
+/// Whether one answer was refused and the other broke off.
+fn are_two_ends(a: &Failure, b: &Failure) -> bool {
     let broke_off = |f: &Failure| matches!(f.reason, Reason::StreamCut | Reason::IdleTimeout);
     let refused = |f: &Failure| f.status.is_some_and(|status| status >= 400);
-    let same_class = a.class == b.class || a.says_nothing() || b.says_nothing();
-    same_class && !(broke_off(a) && refused(b)) && !(broke_off(b) && refused(a))
+    broke_off(a) && refused(b) || broke_off(b) && refused(a)
 }
 
 /// Returns how the last request of a turn ended of which this log does not hold the end: as the turn did. An answer may have

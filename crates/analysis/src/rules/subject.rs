@@ -1,6 +1,6 @@
 //! What a check is given, and what it says.
 
-use retryscope_events::{AttemptKind, Candidate, Source};
+use retryscope_events::{AttemptKind, AttemptOutcome, Candidate, Source};
 use retryscope_policy::own::{OwnPolicy, Resolved};
 use retryscope_policy::{Acts, LayerPolicy, Policy, find};
 use retryscope_record::{Origin, RunKey};
@@ -95,6 +95,13 @@ pub(crate) fn repeats_of(request: &LogicalRequest) -> impl Iterator<Item = (&Att
     pairs
         .filter(|pair| pair[1].kind == AttemptKind::Retry && pair[0].failure.is_some())
         .map(|pair| (&pair[0], &pair[1]))
+}
+
+/// Returns whether a later attempt on the same candidate was answered: whatever the error said, a retry could pass it.
+pub(crate) fn was_passed(request: &LogicalRequest, failed: &Attempt) -> bool {
+    let later = request.attempts.iter().skip_while(|attempt| !std::ptr::eq(*attempt, failed)).skip(1);
+    let on_this_one = later.take_while(|attempt| attempt.kind != AttemptKind::Fallback);
+    request.outcome.is_ok() && on_this_one.last().is_some_and(|last| last.outcome == Some(AttemptOutcome::Ok))
 }
 
 /// What is said where a rule needs the policy that a run recorded, and that cannot be read.

@@ -4,6 +4,7 @@ use retryscope_policy::{Acts, LayerPolicy, Nesting, Policy};
 
 use crate::infer::kind_of;
 use crate::rules::{Check, Found, Rule, Subject};
+use crate::run::{Attempt, LogicalRequest};
 use crate::words;
 
 pub(super) const RULE: Rule = Rule {
@@ -27,7 +28,10 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
                 .into_iter()
                 .filter(|layer| layer.only_on.is_empty() && layer.nesting == Nesting::Multiplies)
                 .filter(|layer| layer.acts_on(failure) == Acts::Yes)
-                .filter_map(|layer| Some((layer, subject.retries_of(layer)? + 1)))
+                .filter_map(|layer| {
+                    let most = announced(request, layer).or_else(|| Some(subject.retries_of(layer)? + 1))?;
+                    Some((layer, most))
+                })
                 .filter(|(_, sends)| *sends > 1)
                 .collect();
             let most = layers.iter().map(|(_, sends)| *sends).max().unwrap_or(0);
@@ -49,6 +53,12 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
         }
     }
     undecided(subject, policy).into_iter().collect()
+}
+
+/// Returns how many attempts the agent said that a layer would make.
+fn announced(request: &LogicalRequest, layer: &LayerPolicy) -> Option<u64> {
+    let of_it = |a: &&Attempt| a.layer.is_some_and(|own| own.to_string() == layer.layer.as_str());
+    request.attempts.iter().filter(of_it).filter_map(|a| a.max_attempts).max()
 }
 
 /// An error that the log does not describe, met by an agent with several layers: whether they multiply depends on it.

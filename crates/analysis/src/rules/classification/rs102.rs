@@ -5,6 +5,8 @@ use retryscope_record::Origin;
 use retryscope_taxonomy::{Class, Reason};
 
 use crate::explain::describe;
+use crate::judge::Failure;
+use crate::rules::subject::was_passed;
 use crate::rules::{Check, Found, Rule, Subject};
 use crate::run::{Attempt, LogicalRequest};
 use crate::words;
@@ -21,7 +23,8 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(subject: &Subject<'_>) -> Vec<Found> {
-    let mut first: Option<(String, Option<String>)> = None;
+    let mut first: Option<(&Failure, Option<String>)> = None;
+    let mut has_passed = false;
     let mut evidence: Vec<Origin> = Vec::new();
     for (request, failed, next) in subject.repeats() {
         let Some(failure) = &failed.failure else { continue };
@@ -42,12 +45,23 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
         if refresh {
             continue;
         }
-        first.get_or_insert_with(|| (describe(failure), subject.retry_less(failed)));
+        first.get_or_insert_with(|| (failure, subject.retry_less(failed)));
+        has_passed |= was_passed(request, failed);
         evidence.push(next.origin);
     }
-    let Some((what, fix)) = first else { return unseen(subject) };
+    let Some((failure, fix)) = first else { return unseen(subject) };
+    let what = describe(failure);
     let n = words::times(evidence.len() as u64);
-    let message = format!("{what} was sent again {n}, although no retry can pass it");
+    if has_passed {
+        let message = format!("{what} was sent again {n}, and an answer came: the error was not final");
+        return vec![Found::violation(message, evidence)];
+    }
+    let although = match failure.reason {
+        // The answer differs from try to try.
+        Reason::OutputBlocked | Reason::Refusal => "the same input meets the same filter",
+        _ => "no retry can pass it",
+    };
+    let message = format!("{what} was sent again {n}, although {although}");
     vec![Found::violation(message, evidence).fix(fix)]
 }
 

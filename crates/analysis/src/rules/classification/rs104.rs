@@ -3,6 +3,7 @@
 use retryscope_taxonomy::{Class, Reason};
 
 use crate::judge::Failure;
+use crate::rules::subject::was_passed;
 use crate::rules::{Check, Found, Rule, Subject};
 
 pub(super) const RULE: Rule = Rule {
@@ -25,13 +26,15 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
         let Some(failure) = &failed.failure else { continue };
         let same_account = !failed.changed.iter().any(|what| what == "credential" || what == "account");
         if failure.status == Some(429) && failure.class == Class::Exhausted && same_account {
-            out.push(
-                Found::violation(
-                    "a 429 that means a used-up quota was retried like a rate limit",
-                    vec![failed.origin, next.origin],
-                )
-                .fix(subject.retry_less(failed)),
-            );
+            let places = vec![failed.origin, next.origin];
+            out.push(if was_passed(request, failed) {
+                let message =
+                    "a 429 that speaks of a used-up quota was retried like a rate limit, and an answer came";
+                Found::violation(message, places)
+            } else {
+                Found::violation("a 429 that means a used-up quota was retried like a rate limit", places)
+                    .fix(subject.retry_less(failed))
+            });
             break;
         }
         // The status may stand only with the last attempt; all of them failed the same way.

@@ -1,9 +1,8 @@
 //! RS702: the logs at hand do not hold the retries.
 
-use retryscope_policy::Attempts;
 use retryscope_taxonomy::Class;
 
-use crate::explain::describe;
+use crate::explain::{better_view, describe};
 use crate::rules::{Check, Found, Rule, Subject};
 use crate::run::RunOutcome;
 
@@ -39,7 +38,7 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
         let found = silent.map(|turn| Found::unknown(message, turn.end_origin.into_iter().collect()));
         return found.into_iter().collect();
     };
-    let better = policy.views.iter().find(|view| view.attempts == Attempts::All && view.enable.is_some());
+    let better = better_view(subject.run, policy);
     let fix =
         better.and_then(|view| Some(format!("to record them: {}", view.enable.as_deref()?.replace('`', ""))));
     let message = format!(

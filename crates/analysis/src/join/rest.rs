@@ -1,0 +1,142 @@
+//! What the logs of a turn together say of requests that one of them shows: how it ended, who was asked, how often.
+
+use std::sync::Arc;
+
+use retryscope_events::{AttemptKind, Source};
+
+use crate::cause::ended_by;
+use crate::count::{Bound, Count, Counts};
+use crate::run::{Attempt, LogicalRequest};
+use crate::view::{RequestEnd, RequestView};
+
+use super::shown::may_be_one;
+use super::{Joined, Part};
+
+/// Tells of each request what the counts of the turn leave for it, beside what the others had: where each is shown, and what
+/// the others sent is known, one log's sum is the word on the one that another log cut.
+pub(super) fn narrow(requests: &mut [LogicalRequest], counts: &Counts) {
+    let own: Vec<usize> =
+        (0..requests.len()).filter(|at| requests[*at].source == Source::Foreground).collect();
+    if own.len() < 2 || counts.logical_requests.bound != Bound::exact(own.len() as u64) {
+        return;
+    }
+    let rest = |all: &Count, of: fn(&LogicalRequest) -> &Count, at: usize, requests: &[LogicalRequest]| {
+        let others = own.iter().filter(|other| **other != at).map(|other| of(&requests[*other]));
+        let others: Vec<&Count> = others.collect();
+        let is_told = all.is_visible() && others.iter().all(|count| count.is_visible());
+        let others = others.iter().map(|count| count.bound).fold(Bound::ZERO, Bound::plus);
+        let most = others.max.filter(|_| is_told)?;
+        let least = all.bound.min.saturating_sub(most);
+        let of = of(&requests[at]);
+        (of.is_visible() && least > of.bound.min && of.bound.max.is_none_or(|max| max >= least))
+            .then_some(least)
+    };
+    for at in own.iter().copied() {
+        let upstream = rest(&counts.upstream_requests, |r| &r.upstream, at, requests);
+        let retries = rest(&counts.retries, |r| &r.retries, at, requests);
+        let request = &mut requests[at];
+        for (count, least) in [(&mut request.upstream, upstream), (&mut request.retries, retries)] {
+            if let Some(least) = least {
+                count.bound.min = least;
+            }
+        }
+    }
+}
+
+/// Puts the error that ended a failed turn at the end of its last request, where the log that shows its attempts does not
+/// hold it: a writer that does not flush loses the last records, and another log has the agent's last word.
+pub(super) fn end_as_told(requests: &mut [LogicalRequest], group: &Joined<'_>) {
+    let Some(place) = ended_by(requests) else { return };
+    let is_last = requests.iter().skip(place + 1).all(|r| r.source != Source::Foreground);
+    let Some(shown) = requests[place].attempts.last().filter(|last| last.failure.is_some() && is_last) else {
+        return;
+    };
+    let source = shown.origin.source;
+    let lost = |part: &Part<'_>| part.view.tail_may_be_lost;
+    let told = group.iter().filter(|(part, _)| !lost(part)).find_map(|(_, turn)| {
+        let given_up = |r: &&RequestView| r.end == Some(RequestEnd::GivenUp);
+        let last = turn.requests.iter().rfind(|r| r.source == Source::Foreground).filter(given_up)?;
+        last.attempts.last().filter(|a| a.failure.as_ref().is_some_and(|f| !f.is_empty()))
+    });
+    let Some(told) = told.filter(|told| told.origin.source != source) else { return };
+    let (Some(own), Some(theirs)) = (shown.failure.clone(), &told.failure) else { return };
+    let attempts = &mut requests[place].attempts;
+    if may_be_one(&own, theirs) {
+        // The text of the last error is the agent's last word, whichever of the equal attempts it was.
+        if let (None, Some(last)) = (&own.message, attempts.last_mut().and_then(|last| last.failure.as_mut()))
+        {
+            last.message.clone_from(&theirs.message);
+        }
+    } else if group.iter().any(|(part, _)| lost(part) && part.sources.contains(&source)) {
+        // A candidate changes with a fallback only.
+        let candidate = attempts.last().filter(|_| told.kind != AttemptKind::Fallback);
+        let candidate = candidate.map_or_else(|| told.candidate.clone(), |before| before.candidate.clone());
+        let kind = if told.kind == AttemptKind::Original { AttemptKind::Retry } else { told.kind };
+        attempts.push(Attempt { candidate, kind, ..told.clone() });
+    }
+}
+
+/// Gives the attempts of a request the provider and the model that the log names with some of them: what is sent again goes
+/// to the same ones, unless the log says otherwise.
+pub(super) fn name_alike(attempts: &mut [Attempt]) {
+    let moved = |a: &Attempt| a.kind == AttemptKind::Fallback && a.candidate.transport.is_none();
+    let names = |a: &Attempt| (a.candidate.provider.clone(), a.candidate.model.clone());
+    let named = |a: &&Attempt| a.candidate.provider.is_some() && a.candidate.model.is_some();
+    let Some((provider, model)) = attempts.iter().find(named).map(names) else { return };
+    let differs = |own: &Option<String>, all: &Option<String>| own.is_some() && own != all;
+    let is_other = |a: &Attempt| {
+        moved(a) || differs(&a.candidate.provider, &provider) || differs(&a.candidate.model, &model)
+    };
+    if attempts.iter().any(is_other) {
+        return;
+    }
+    for attempt in attempts.iter_mut().filter(|a| !named(&&**a)) {
+        let own = Arc::make_mut(&mut attempt.candidate);
+        own.provider.clone_from(&provider);
+        own.model.clone_from(&model);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use chrono::{DateTime, Utc};
+    use retryscope_events::{Event, ModelFailed, ModelRequest};
+    use retryscope_record::{Item, Origin, Place, SourceId, View};
+
+    use super::*;
+    use crate::count::Evidence;
+    use crate::engine::{AsOf, Engine};
+
+    #[test]
+    fn what_the_others_did_not_send_was_sent_for_this_one() {
+        let mut engine = Engine::new();
+        let origin = Origin { source: SourceId(0), place: Place::Whole };
+        for id in ["a", "b"] {
+            let asked = Event::new("r", DateTime::UNIX_EPOCH, ModelRequest::new().request_id(id)).agent("x");
+            engine.apply(View::EVENTS, origin, Item::Event(&asked, None));
+            let failed = Event::new("r", DateTime::UNIX_EPOCH, ModelFailed::new().request_id(id)).agent("x");
+            engine.apply(View::EVENTS, origin, Item::Event(&failed, None));
+        }
+        let (now, sources): (DateTime<Utc>, _) = (DateTime::UNIX_EPOCH, BTreeMap::new());
+        let turn = engine.runs(&AsOf { now, sources: &sources }).remove(0).turns.remove(0);
+        let count = |min, max| Count::new(Bound::range(min, max), Evidence::Derived);
+        let told = |first: Count| {
+            let mut requests = turn.requests.clone();
+            requests[0].upstream = first;
+            requests[1].upstream = count(2, None);
+            let counts = Counts {
+                logical_requests: Count::observed(2),
+                upstream_requests: count(7, None),
+                ..turn.counts.clone()
+            };
+            narrow(&mut requests, &counts);
+            requests[1].upstream.bound
+        };
+        assert_eq!(told(count(1, Some(3))), Bound::range(4, None));
+        // Near misses: the other one may have had all of them, and what is not visible bounds nothing.
+        assert_eq!(told(count(1, None)), Bound::range(2, None));
+        assert_eq!(told(Count::not_visible(1)), Bound::range(2, None));
+    }
+}
