@@ -347,7 +347,7 @@ impl CountedIn {
         if metric == Metric::Sent {
             CountedIn::Minute(sample.at.map(Budget::minute))
         } else if has_arrival(metric) {
-            CountedIn::Arrived { late: sample.told.is_some_and(|told| told < before.late_before) }
+            CountedIn::Arrived { late: sample.told.is_some_and(|told| told < before.live_from) }
         } else {
             CountedIn::Counter
         }

@@ -66,8 +66,8 @@ fn not_older(minute: i64, oldest: i64) -> i64 {
 
 /// What was there before and has not been found again yet.
 pub(super) struct Before {
-    /// What was told before this is late.
-    pub(super) late_before: DateTime<Utc>,
+    /// From when on what is told is not late.
+    pub(super) live_from: DateTime<Utc>,
     /// The first minute that is told apart.
     oldest: i64,
     of_series: BTreeMap<(SeriesId, i64), u64>,
@@ -92,7 +92,7 @@ impl Before {
                 *gone.entry((table.series(*series).metric, *minute)).or_default() += left;
             }
         }
-        Self { late_before: now - LATE_AFTER, oldest, of_series, gone }
+        Self { live_from: now - LATE_AFTER, oldest, of_series, gone }
     }
 
     /// Returns the samples of a series: first those that were not there before, the newest of them first, then the others.
