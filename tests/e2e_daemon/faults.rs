@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::support::{Place, answered, many};
+use super::support::{Daemon, Place, answered, many};
 
 #[test]
 fn a_renamed_file_whose_old_handle_is_still_written() {
@@ -36,6 +36,28 @@ fn a_file_that_is_copied_and_cut() {
         daemon.counts((round + 1) * 400);
     }
     daemon.counts_and_stays(1600);
+}
+
+#[test]
+fn folders_that_come_to_match_a_pattern() {
+    let place = Place::new();
+    let root = place.log("*").join("events");
+    fs::create_dir_all(place.log("a/events")).unwrap();
+    place.append("a/events/events.jsonl", &many("a", 0..10));
+    let daemon = Daemon::start(&root, &place.state(), &["--rescan-ms", "50"]);
+    daemon.counts(10);
+    fs::create_dir_all(place.log("b/events")).unwrap();
+    place.append("b/events/events.jsonl", &many("b", 0..5));
+    place.append("c.jsonl", &many("c", 0..5));
+    daemon.counts_and_stays(15);
+    drop(daemon);
+    // One is away when the next one starts, and comes back with more.
+    fs::rename(place.log("b"), place.folder.path().join("away")).unwrap();
+    let daemon = Daemon::start(&root, &place.state(), &["--rescan-ms", "50"]);
+    daemon.counts(15);
+    fs::rename(place.folder.path().join("away"), place.log("b")).unwrap();
+    place.append("b/events/events.jsonl", &many("b", 5..8));
+    daemon.counts_and_stays(18);
 }
 
 /// As logrotate names copies with `dateext`.

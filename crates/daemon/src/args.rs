@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use chrono::{DateTime, Utc};
 use clap::Parser;
+use retryscope_scan::matching;
 
 use crate::config::{Config, example};
 
@@ -23,7 +24,8 @@ Examples:
   retryscoped --example-config              print a commented configuration"
 )]
 pub struct Args {
-    /// Folder to follow instead of the agents' usual places; may be given more than once
+    /// Folder to follow instead of the agents' usual places, or a pattern such as '/home/*/.codex'; may be given more than
+    /// once
     #[arg(long, value_name = "DIR", env = "RETRYSCOPE_ROOTS", value_delimiter = ':')]
     pub root: Vec<PathBuf>,
     /// The time that counts as now, to compare with a report of the same files (RFC 3339)
@@ -103,7 +105,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.flags.check_config {
         config.check()?;
         drop(writeln!(stdout, "the configuration is good"));
-        for root in config.roots.iter().filter(|root| !root.exists()) {
+        for root in config.roots.iter().filter(|root| !matching(root).iter().any(|found| found.exists())) {
             drop(writeln!(stdout, "not there yet: {}", root.display()));
         }
         return Ok(());

@@ -11,7 +11,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use retryscope_analysis::rules::HeldTo;
 use retryscope_analysis::{BudgetPolicy, DEFAULT_MAX_SERIES};
 use retryscope_policy::own;
-use retryscope_scan::{Environment, default_roots};
+use retryscope_scan::{Environment, default_roots, wrong_pattern};
 use serde::Deserialize;
 
 use crate::args::Args;
@@ -74,7 +74,7 @@ macro_rules! table {
 /// Settings in force.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Folders that are followed.
+    /// Folders that are followed, and patterns of them.
     pub roots: Vec<PathBuf>,
     /// Address to serve on.
     pub listen: SocketAddr,
@@ -122,8 +122,8 @@ pub enum History {
 table! {
     /// The configuration file.
     File in "" {
-        /// Folders to follow. Without it: the usual places of the known agents.
-        roots: Vec<PathBuf>, "# roots = [\"/home/dev/.claude\", \"/home/dev/.codex\"]";
+        /// Folders to follow, or patterns of them. Without it: the usual places of the known agents.
+        roots: Vec<PathBuf>, "# roots = [\"/home/dev/.claude\", \"/home/*/.codex\"]";
         /// Address to serve on. Off loopback a token is needed.
         listen: String, "listen = \"127.0.0.1:9748\"";
         /// Folder for the checkpoint and for pushed data; made for its owner only.
@@ -244,6 +244,11 @@ impl Config {
         }
         if self.rescan_ms < 50 {
             bail!("rescan_ms: {} is below 50", self.rescan_ms);
+        }
+        for root in &self.roots {
+            if let Some(wrong) = wrong_pattern(root) {
+                bail!("root {}: {wrong}", root.display());
+            }
         }
         if self.roots.is_empty() {
             bail!("no folder to follow: none of the known agents has logs here; name one with --root");

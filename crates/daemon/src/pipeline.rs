@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use chrono::Utc;
-use retryscope_scan::may_enter;
+use retryscope_scan::{matched_by, matching, may_enter};
 use retryscope_tail::Follower;
 use tracing::{error, info, warn};
 
@@ -51,6 +51,8 @@ const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(5);
 /// The reading thread's own state.
 pub(crate) struct Pipeline {
     config: Arc<Config>,
+    /// Folders that are followed: those that were named, and what has matched a pattern.
+    roots: Vec<PathBuf>,
     shared: Arc<Shared>,
     follower: Follower,
     sources: Sources,
@@ -66,7 +68,16 @@ pub(crate) struct Pipeline {
 impl Pipeline {
     pub(crate) fn new(shared: Arc<Shared>, restored: Option<Restored>) -> Self {
         let config = shared.config();
-        let mut follower = Follower::new(roots(&config), may_enter, may_matter);
+        let mut roots = roots(&config);
+        // What a pattern matched before the last stop may be away just now.
+        let known = restored.iter().flat_map(|restored| &restored.files);
+        for root in known.flat_map(|file| config.roots.iter().filter_map(|root| matched_by(root, &file.path)))
+        {
+            if !roots.contains(&root) {
+                roots.push(root);
+            }
+        }
+        let mut follower = Follower::new(roots.clone(), may_enter, may_matter);
         follower.set_handles(handles());
         let mut sources = Sources::new(shared.clone());
         match restored {
@@ -76,6 +87,7 @@ impl Pipeline {
         let now = Instant::now();
         Self {
             config,
+            roots,
             shared,
             follower,
             sources,
@@ -91,7 +103,7 @@ impl Pipeline {
     /// Reads until told to stop.
     pub(crate) fn run(mut self, stop: &AtomicBool) {
         let mut watch = Watch::start(&self.shared);
-        watch.roots(self.follower_roots().iter().map(PathBuf::as_path));
+        watch.roots(self.roots.iter().map(PathBuf::as_path));
         notify_systemd::status("reading the backlog");
         self.read_backlog(|| stop.load(Ordering::SeqCst));
         // What is there when the daemon starts is the past; what comes from now on is not.
@@ -118,7 +130,7 @@ impl Pipeline {
             if woken.reload {
                 self.reload();
             }
-            if watch.roots(self.follower_roots().iter().map(PathBuf::as_path)) {
+            if watch.roots(self.roots.iter().map(PathBuf::as_path)) {
                 woken.everything = true;
             }
             self.look(woken);
@@ -181,6 +193,7 @@ impl Pipeline {
     /// Looks at everything.
     fn scan(&mut self) -> u64 {
         let began = Instant::now();
+        self.look_for_roots();
         let lines = self.follower.scan(&mut self.sources);
         let rescan = Duration::from_millis(self.config.rescan_ms);
         // Files that bring much are read, not looked at: only the looking must stay cheap.
@@ -222,8 +235,17 @@ impl Pipeline {
         self.next_housekeeping = Instant::now() + HOUSEKEEPING_EVERY;
     }
 
-    fn follower_roots(&self) -> Vec<PathBuf> {
-        roots(&self.config)
+    /// Follows what came to match a pattern. What has matched once stays: a folder that goes away for a while is waited for.
+    fn look_for_roots(&mut self) {
+        let before = self.roots.len();
+        for root in roots(&self.config) {
+            if !self.roots.contains(&root) {
+                self.roots.push(root);
+            }
+        }
+        if self.roots.len() > before {
+            self.follower.set_roots(self.roots.clone());
+        }
     }
 
     /// Reads the configuration again; one that is no good changes nothing.
@@ -237,7 +259,8 @@ impl Pipeline {
                 }
                 self.config = Arc::new(config);
                 self.shared.set_config(self.config.clone());
-                self.follower.set_roots(roots(&self.config));
+                self.roots = roots(&self.config);
+                self.follower.set_roots(self.roots.clone());
                 self.next_scan = Instant::now();
                 info!("configuration read again");
             }
@@ -267,8 +290,9 @@ impl Pipeline {
     }
 }
 
+/// Returns the folders to follow that are known now.
 pub(crate) fn roots(config: &Config) -> Vec<PathBuf> {
-    config.roots.iter().cloned().chain([config.received_dir()]).collect()
+    config.roots.iter().flat_map(|root| matching(root)).chain([config.received_dir()]).collect()
 }
 
 fn oldest(history: History) -> Option<SystemTime> {

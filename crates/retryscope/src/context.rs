@@ -7,7 +7,9 @@ use anyhow::Context as _;
 use chrono::{DateTime, Utc};
 use retryscope_analysis::{Run, RunLine};
 use retryscope_record::{RunKey, SourceId};
-use retryscope_scan::{Environment, Listing, Problem, Remember, Scan, SourceGap, default_roots};
+use retryscope_scan::{
+    Environment, Listing, Problem, Remember, Scan, SourceGap, default_roots, matching, wrong_pattern,
+};
 
 use crate::args::Reading;
 use crate::exit::{Exit, hinted};
@@ -34,12 +36,18 @@ impl Looked {
                 Environment { home: std::env::home_dir(), variables: std::env::vars().collect() };
             return Ok(Self::Usual(default_roots(&environment)));
         }
+        let mut roots = Vec::new();
         for root in &reading.root {
-            if !root.exists() {
+            if let Some(wrong) = wrong_pattern(root) {
+                return Err(hinted(format!("{}: {wrong}", root.display()), []));
+            }
+            let found = matching(root);
+            if !found.iter().any(|root| root.exists()) {
                 return Err(hinted(format!("{} does not exist", root.display()), []));
             }
+            roots.extend(found);
         }
-        Ok(Self::Roots(reading.root.clone()))
+        Ok(Self::Roots(roots))
     }
 
     /// Returns the folders and files.

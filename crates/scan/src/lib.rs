@@ -22,7 +22,7 @@ use retryscope_record::{GapKind, Place, SourceId, View};
 use read::{Outcome, Said};
 
 pub use list::{Listing, Remember};
-pub use places::{Environment, default_roots, may_enter};
+pub use places::{Environment, default_roots, matched_by, matching, may_enter, wrong_pattern};
 pub use progress::progress;
 pub use read::{feed, recognize_at};
 
