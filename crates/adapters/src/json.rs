@@ -204,8 +204,8 @@ pub fn is_complete_json(bytes: &[u8]) -> bool {
     serde_json::from_slice::<&RawValue>(bytes).is_ok()
 }
 
-/// Places in a broken line at which a record is looked for.
-const PLACES: usize = 10_000;
+/// How often a byte of a broken line is looked at for a record, on average: any line may hold any number of brackets.
+const LOOKS: usize = 32;
 
 /// Returns the records of a line that is none by itself, because a writer died before it wrote the end of its line and the
 /// next one went on behind: whole objects up to the end of the line, after the beginning of one that stays broken, or none.
@@ -216,21 +216,27 @@ pub fn records_run_together(line: &[u8]) -> Option<Vec<&[u8]>> {
         return None;
     }
     // What is broken may be cut within a character.
-    let mut places = memchr::memchr_iter(b'{', line).take(PLACES);
-    places.find_map(|at| objects(std::str::from_utf8(line.get(at..)?).ok()?))
+    let end = line.utf8_chunks().last().filter(|chunk| chunk.invalid().is_empty())?.valid();
+    let mut left = line.len() * LOOKS;
+    let mut places = end.match_indices('{').map(|(at, _)| at);
+    loop {
+        let found = objects(end.get(places.next()?..)?, &mut left);
+        if found.is_some() || left == 0 {
+            return found;
+        }
+    }
 }
 
-/// Returns the objects that a text is made of; `None` if it holds anything else.
-fn objects(text: &str) -> Option<Vec<&[u8]>> {
+/// Returns the objects that a text is made of; `None` if it holds anything else. Takes the bytes it looked at off `left`.
+fn objects<'a>(text: &'a str, left: &mut usize) -> Option<Vec<&'a [u8]>> {
     let between = |c: char| c.is_ascii_whitespace() || c == '\0';
     let mut found = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
         let mut at = Cursor::at(rest, 0);
-        if at.peek() != Some(b'{') {
-            return None;
-        }
-        found.push(at.slice(Cursor::value)?.as_bytes());
+        let object = if at.peek() == Some(b'{') { at.slice(Cursor::value) } else { None };
+        *left = left.saturating_sub(at.place() + 1);
+        found.push(object?.as_bytes());
         rest = rest.get(at.place()..)?.trim_start_matches(between);
     }
     Some(found)
@@ -272,6 +278,13 @@ mod tests {
         }
         assert_eq!(together(&format!("{one}{}", begin(two, 10))), None);
         assert_eq!(together(&format!("repeated: {one}")), None);
+        // Looked at from each bracket to the end, it would take as long as the square of its length.
+        let nested = "{\"a\":".repeat(200_000);
+        assert_eq!(together(&nested), None);
+        assert_eq!(
+            records_run_together(&[&b"{\"a\":\"\xc3"[..], two.as_bytes()].concat()),
+            Some(vec![two.as_bytes()])
+        );
     }
 
     #[test]
