@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use retryscope_events::Event;
-use retryscope_events::read::{ReadError, Reader};
+use retryscope_events::read::{ReadError, each_event};
 use retryscope_record::{GapKind, Item, Place, Sink, View};
 
 use serde::{Deserialize, Serialize};
@@ -57,8 +57,6 @@ struct Events {
     last_seq: Vec<(String, u64)>,
     /// Shared with the files that go on with this log.
     agents: Arc<Mutex<Agents>>,
-    #[serde(skip)]
-    reader: Reader,
 }
 
 /// Agents by run: many writers name the agent once, when the run starts.
@@ -115,31 +113,20 @@ impl LineDecoder for Events {
     }
 
     fn continued(&self) -> Option<Box<dyn LineDecoder>> {
-        Some(Box::new(Self {
-            last_seq: self.last_seq.clone(),
-            agents: self.agents.clone(),
-            reader: Reader::default(),
-        }))
-    }
-
-    fn end(&mut self, _sink: &mut dyn Sink) {
-        // A log that is quiet needs no memory.
-        self.reader = Reader::default();
+        Some(Box::new(Self { last_seq: self.last_seq.clone(), agents: self.agents.clone() }))
     }
 
     fn line(&mut self, place: Place, line: &[u8], sink: &mut dyn Sink) {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
         }
-        let mut reader = std::mem::take(&mut self.reader);
-        let result = reader.read(line, |event| {
+        let result = each_event(line, |event| {
             let agent = self.agents.lock().unwrap_or_else(PoisonError::into_inner).name(event);
             match agent {
                 Some(agent) => self.event(place, &event.clone().agent(&*agent), sink),
                 None => self.event(place, event, sink),
             }
         });
-        self.reader = reader;
         match result {
             Err(ReadError::NewerMajor { found, supported }) => {
                 sink.gap(place, GapKind::NewerVersion { found, supported });

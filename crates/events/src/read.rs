@@ -3,6 +3,8 @@
 //! What is missing is a gap, what is unknown is kept, and the unit of an unknown wait field is never guessed. Not for:
 //! native logs of agents (those have adapters) or for judging whether an event is complete (`schema check` does).
 
+use std::cell::Cell;
+
 use chrono::{DateTime, TimeZone, Utc};
 use serde_json::{Map, Value};
 
@@ -51,21 +53,24 @@ pub fn parse_line(line: &[u8]) -> Result<Vec<Event>, ReadError> {
     }
 }
 
-/// Reads line after line; of the usual ones, what is the same in the line before is not read again.
-#[derive(Debug, Default)]
-pub struct Reader {
-    lines: Lines,
+thread_local! {
+    /// One for all logs: a log that is quiet takes no memory, and logs of one writer are alike.
+    static LINES: Cell<Lines> = Cell::default();
 }
 
-impl Reader {
-    /// Reads one line and hands over its events, as [`parse_line`] returns them.
-    pub fn read(&mut self, line: &[u8], mut take: impl FnMut(&Event)) -> Result<(), ReadError> {
-        match self.lines.read(line) {
-            Some(event) => take(event),
-            None => parse_any(line)?.iter().for_each(take),
+/// Reads one line and hands over its events, as [`parse_line`] returns them. Of a usual one, what is the same in the line
+/// that this thread read before is not read again.
+pub fn each_event(line: &[u8], mut take: impl FnMut(&Event)) -> Result<(), ReadError> {
+    let mut lines = LINES.take();
+    let result = match lines.read(line) {
+        Some(event) => {
+            take(event);
+            Ok(())
         }
-        Ok(())
-    }
+        None => parse_any(line).map(|events| events.iter().for_each(take)),
+    };
+    LINES.set(lines);
+    result
 }
 
 /// Reads a line of any form.
