@@ -49,13 +49,13 @@ fn refuses(status: Option<u16>, class: Class) -> bool {
 }
 
 /// Whether the status knows better than a row for a code that covers many causes: `invalid_request_error` is sent with
-/// refused keys, spent budgets and closed servers, too, and `server_error` by gateways with whatever they refuse.
+/// refused keys, spent budgets and closed servers, too, and `server_error` by gateways with whatever they refuse or put off.
 pub(crate) fn is_outvoted(row: &Row, status: Option<u16>) -> bool {
     let is_coarse = row.weak && !row.code.is_empty();
     is_coarse
         && match row.class {
             Class::InvalidRequest => status.is_some_and(|status| status >= 400) && !blames_request(status),
-            Class::Transient => refuses(status, row.class),
+            Class::Transient => refuses(status, row.class) || status == Some(429),
             _ => false,
         }
 }
