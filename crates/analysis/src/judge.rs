@@ -292,6 +292,15 @@ mod tests {
     }
 
     #[test]
+    fn rules_that_are_known_by_name_are_there() {
+        let judged = |text: &str| judge(&Said { message: Some(text), ..Said::default() });
+        assert!(judged("Invalid JSON response").is_no_answer_of_a_model());
+        assert!(judged("The response exceeded the 9000 output token maximum").is_output_limit());
+        let other = judged("The model is overloaded");
+        assert!(!other.is_no_answer_of_a_model() && !other.is_output_limit());
+    }
+
+    #[test]
     fn the_code_counts_beside_the_text() {
         let said =
             Said { code: Some("StreamTruncated"), message: Some("Connection error."), ..Said::default() };

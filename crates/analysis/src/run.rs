@@ -153,6 +153,15 @@ impl Turn {
         self.requests.iter().rfind(|request| request.source == Source::Foreground).or(self.requests.last())
     }
 
+    /// Returns the attempt at which a turn stopped that neither succeeded nor failed, if that attempt has an error.
+    pub fn stopped_at(&self) -> Option<&Attempt> {
+        if matches!(self.outcome, RunOutcome::Succeeded | RunOutcome::Failed) {
+            return None;
+        }
+        let open = self.foreground().next_back().filter(|request| !request.outcome.is_ok())?;
+        open.attempts.last().filter(|last| last.failure.is_some())
+    }
+
     /// Returns whether the log says how it ended.
     pub fn is_over(&self) -> bool {
         matches!(self.outcome, RunOutcome::Succeeded | RunOutcome::Failed | RunOutcome::Cancelled)

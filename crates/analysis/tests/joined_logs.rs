@@ -378,7 +378,14 @@ fn the_error_that_ended_a_turn_is_not_the_last_one_that_a_cut_log_holds() {
         let run = engine.runs(&AsOf { now: at(0), sources: &sources }).remove(0);
         let turn = &run.turns[0];
         let cause = turn.cause.as_ref().unwrap().failure.clone();
-        (turn.requests[0].attempts.len(), cause.reason.as_str(), cause.message.clone())
+        let attempts = turn.requests[0].attempts.len();
+        // What is shown is sent, in the request, in its turn and in the run.
+        for counts in [&turn.counts, &run.counts] {
+            assert_eq!(counts.upstream_requests.bound.min, attempts as u64);
+            assert_eq!(counts.retries.bound.min, attempts as u64 - 1);
+        }
+        assert_eq!(turn.requests[0].upstream.bound.min, attempts as u64);
+        (attempts, cause.reason.as_str(), cause.message.clone())
     };
     let cut = (None, "stream closed before the end");
     assert_eq!(told(true, cut), (4, "stream_cut", Some(cut.1.to_owned())));

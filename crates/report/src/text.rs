@@ -125,15 +125,8 @@ fn ending(turn: &Turn) -> String {
 }
 
 fn message_of(turn: &Turn) -> Option<String> {
-    let stopped_at = || {
-        let request = turn.foreground().next_back().filter(|r| !r.outcome.is_ok())?;
-        request.attempts.last()?.failure.as_ref()
-    };
-    let failure = match &turn.cause {
-        Some(cause) => Some(&cause.failure),
-        None if turn.outcome == RunOutcome::Succeeded => None,
-        None => stopped_at(),
-    };
+    let stopped_at = || turn.stopped_at()?.failure.as_ref();
+    let failure = turn.cause.as_ref().map(|cause| &cause.failure).or_else(stopped_at);
     let message = failure?.message.as_ref()?;
     let line: String = message.chars().take(300).collect();
     Some(if line.len() < message.len() { format!("{line}…") } else { line })

@@ -150,11 +150,7 @@ fn values_of<'a>(run: &'a Run, name: &'a str) -> impl Iterator<Item = &'a str> {
 
 /// Returns the last failed attempt of a turn that was stopped, where a person must act on it before it can pass.
 fn stopped_by(turn: &Turn) -> Option<&Attempt> {
-    if matches!(turn.outcome, RunOutcome::Succeeded | RunOutcome::Failed) {
-        return None;
-    }
-    let open = turn.foreground().next_back().filter(|request| !request.outcome.is_ok())?;
-    let last = open.attempts.last().filter(|last| last.outcome == Some(AttemptOutcome::Failed))?;
+    let last = turn.stopped_at()?;
     let failure = last.failure.as_ref()?;
     let is_ones_own = match failure.class {
         Class::Transient => matches!(failure.reason, Reason::Connect | Reason::Dns | Reason::Refused),

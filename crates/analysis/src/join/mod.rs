@@ -325,7 +325,7 @@ fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_
     };
     let time = time_of(&requests, started_at, ended_at);
     if outcome == RunOutcome::Failed {
-        end_as_told(&mut requests, group);
+        end_as_told(&mut requests, &mut counts, group);
     }
     let cause = (outcome == RunOutcome::Failed).then(|| cause_of(&requests, any_end)).flatten();
     let reason = group.iter().find_map(|(_, t)| t.end.as_ref().and_then(|e| e.reason.clone()));

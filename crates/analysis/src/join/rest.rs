@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use retryscope_events::{AttemptKind, Source};
+use retryscope_events::{AttemptKind, AttemptOutcome, Source};
 
 use crate::cause::ended_by;
-use crate::count::{Bound, Count, Counts};
+use crate::count::{Bound, Count, Counts, Evidence};
 use crate::run::{Attempt, LogicalRequest};
 use crate::view::{RequestEnd, RequestView};
 
@@ -44,8 +44,9 @@ pub(super) fn narrow(requests: &mut [LogicalRequest], counts: &Counts) {
 }
 
 /// Puts the error that ended a failed turn at the end of its last request, where the log that shows its attempts does not
-/// hold it: a writer that does not flush loses the last records, and another log has the agent's last word.
-pub(super) fn end_as_told(requests: &mut [LogicalRequest], group: &Joined<'_>) {
+/// hold it: a writer that does not flush loses the last records, and another log has the agent's last word. What was sent
+/// counts then, too.
+pub(super) fn end_as_told(requests: &mut [LogicalRequest], counts: &mut Counts, group: &Joined<'_>) {
     let Some(place) = ended_by(requests) else { return };
     let is_last = requests.iter().skip(place + 1).all(|r| r.source != Source::Foreground);
     let Some(shown) = requests[place].attempts.last().filter(|last| last.failure.is_some() && is_last) else {
@@ -73,7 +74,29 @@ pub(super) fn end_as_told(requests: &mut [LogicalRequest], group: &Joined<'_>) {
         let candidate = candidate.map_or_else(|| told.candidate.clone(), |before| before.candidate.clone());
         let kind = if told.kind == AttemptKind::Original { AttemptKind::Retry } else { told.kind };
         attempts.push(Attempt { candidate, kind, ..told.clone() });
+        count_shown(requests, place, counts);
     }
+}
+
+/// Raises the lower ends of a request's counts, and of those of its turn, to what its attempts show.
+fn count_shown(requests: &mut [LogicalRequest], place: usize, counts: &mut Counts) {
+    let raise = |count: &mut Count, least: u64| {
+        if count.bound.min < least && count.bound.max.is_none_or(|max| max >= least) {
+            count.bound.min = least;
+            count.evidence = count.evidence.max(Evidence::Derived);
+        }
+    };
+    let sent = |attempts: &[Attempt], counts: fn(&Attempt) -> bool| -> u64 {
+        attempts.iter().filter(|a| counts(a)).map(|a| a.sends.min).sum()
+    };
+    let request = &mut requests[place];
+    raise(&mut request.upstream, sent(&request.attempts, |_| true));
+    raise(&mut request.retries, sent(&request.attempts, |a| a.kind == AttemptKind::Retry));
+    let own = || requests.iter().filter(|r| r.source == Source::Foreground);
+    raise(&mut counts.upstream_requests, own().map(|r| r.upstream.bound.min).sum());
+    raise(&mut counts.retries, own().map(|r| r.retries.bound.min).sum());
+    let failed = |a: &Attempt| a.outcome == Some(AttemptOutcome::Failed);
+    raise(&mut counts.failed_attempts, own().map(|r| sent(&r.attempts, failed)).sum());
 }
 
 /// Gives the attempts of a request the provider and the model that the log names with some of them: what is sent again goes
@@ -106,7 +129,6 @@ mod tests {
     use retryscope_record::{Item, Origin, Place, SourceId, View};
 
     use super::*;
-    use crate::count::Evidence;
     use crate::engine::{AsOf, Engine};
 
     #[test]
