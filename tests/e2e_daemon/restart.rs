@@ -134,6 +134,59 @@ fn crashes_at_any_moment_under_load_with_rotation() {
     place.start().counts_and_stays(written);
 }
 
+/// Waits until a file of the state folder whose name begins so holds a text; returns its path.
+fn kept(place: &Place, beginning: &str, text: &str) -> PathBuf {
+    let mut found = None;
+    until("kept", || {
+        let names = fs::read_dir(place.state()).unwrap().map(|entry| entry.unwrap());
+        let mut names = names.filter(|entry| entry.file_name().to_str().unwrap().starts_with(beginning));
+        // It may have been replaced meanwhile.
+        found = names.find(|entry| fs::read_to_string(entry.path()).is_ok_and(|all| all.contains(text)));
+        if found.is_some() { Ok(()) } else { Err(text.to_owned()) }
+    });
+    found.unwrap().path()
+}
+
+/// A log may be deleted as soon as its numbers are seen.
+#[test]
+fn what_was_counted_of_a_deleted_log_survives_a_kill() {
+    let place = Place::new();
+    let mut recent = 0;
+    for round in 0..6 {
+        // Written half when the one before was killed.
+        let torn = place.state().join("checkpoint.recent-99999999");
+        if round == 3 {
+            fs::write(&torn, "{\"inode\":1,").unwrap();
+        }
+        let daemon = place.start();
+        assert!(!torn.exists(), "what is saved is no longer kept");
+        let name = format!("events-{round}.jsonl");
+        place.append(&name, &many("a", round * 5..round * 5 + 5));
+        daemon.counts(round * 5 + 5);
+        let path = kept(&place, "checkpoint", &format!("\"q{}\"", round * 5 + 4));
+        recent += usize::from(path.to_str().unwrap().contains("recent"));
+        fs::remove_file(place.log(&name)).unwrap();
+        daemon.crash();
+    }
+    // In one round or another the machine may have been so slow that it was saved.
+    assert!(recent >= 3, "{recent} of 6");
+    place.start().counts_and_stays(30);
+}
+
+#[test]
+fn what_was_kept_beside_another_checkpoint_says_nothing() {
+    let place = Place::new();
+    place.append("events.jsonl", &many("a", 0..3));
+    let daemon = place.start();
+    place.append("events-2.jsonl", &many("a", 3..5));
+    daemon.counts(5);
+    kept(&place, "checkpoint", "\"q4\"");
+    daemon.crash();
+    fs::remove_file(place.log("events-2.jsonl")).unwrap();
+    fs::remove_file(place.state().join("checkpoint.json")).unwrap();
+    place.start().counts_and_stays(3);
+}
+
 #[test]
 fn repeats_by_event_id_are_known_after_a_restart() {
     let place = Place::new();

@@ -1,7 +1,7 @@
 //! Saving and restoring: offsets and totals together, so that a crash loses nothing and counts nothing twice.
 //!
 //! One file, written beside, synced and renamed. A file that cannot be read is kept aside and reported; one of a newer
-//! version is refused and left alone.
+//! version is refused and left alone. What changed since is in [`recent`].
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -15,13 +15,14 @@ use retryscope_tail::{FileState, Follower};
 use serde::{Deserialize, Serialize, Serializer};
 use tracing::warn;
 
+use crate::recent;
 use crate::sources::{SavedDecoder, Sources};
 use crate::state::{SelfCounts, Shared};
 
 /// Version of the format; a higher one is not read.
-const VERSION: u64 = 2;
+pub(crate) const VERSION: u64 = 2;
 
-const NAME: &str = "checkpoint.json";
+pub(crate) const NAME: &str = "checkpoint.json";
 
 /// What is restored.
 #[derive(Debug, Deserialize)]
@@ -83,8 +84,8 @@ impl Serialize for Files<'_> {
 
 /// The part that every version has.
 #[derive(Deserialize)]
-struct Head {
-    version: u64,
+pub(crate) struct Head {
+    pub(crate) version: u64,
 }
 
 impl<'a> Saved<'a> {
@@ -109,15 +110,20 @@ impl<'a> Saved<'a> {
     /// Writes it beside, syncs, and puts it in place.
     pub(crate) fn write(&self, folder: &Path) -> anyhow::Result<()> {
         let beside = folder.join(format!("{NAME}.new"));
-        let mut file = File::create(&beside).with_context(|| format!("cannot write {}", beside.display()))?;
-        let mut writer = std::io::BufWriter::with_capacity(256 << 10, &mut file);
-        serde_json::to_writer(&mut writer, self)?;
-        writer.flush()?;
-        drop(writer);
+        let file = File::create(&beside).with_context(|| format!("cannot write {}", beside.display()))?;
+        self.write_to(&file)?;
         file.sync_all()?;
         fs::rename(&beside, folder.join(NAME))?;
         // The rename itself must be on disk before older data may go.
         File::open(folder)?.sync_all()?;
+        recent::clean(folder);
+        Ok(())
+    }
+
+    pub(crate) fn write_to(&self, file: &File) -> anyhow::Result<()> {
+        let mut writer = std::io::BufWriter::with_capacity(256 << 10, file);
+        serde_json::to_writer(&mut writer, self)?;
+        writer.flush()?;
         Ok(())
     }
 }
@@ -152,7 +158,7 @@ pub(crate) fn load(folder: &Path) -> anyhow::Result<Option<Restored>> {
             );
         }
         Ok(_) => match serde_json::from_slice(&bytes) {
-            Ok(restored) => return Ok(Some(restored)),
+            Ok(restored) => return Ok(Some(recent::load(folder).unwrap_or(restored))),
             Err(error) => warn!(%error, "the checkpoint cannot be read"),
         },
         Err(error) => warn!(%error, "the checkpoint cannot be read"),

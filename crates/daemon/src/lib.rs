@@ -14,6 +14,7 @@ mod notify_systemd;
 mod pipeline;
 mod push;
 mod received;
+mod recent;
 mod sources;
 mod state;
 mod watch;

@@ -19,18 +19,28 @@ use crate::config::{Config, History};
 use crate::count::{count, forget, look_at_running};
 use crate::notify_systemd;
 use crate::received;
+use crate::recent;
 use crate::sources::{Sources, may_matter};
 use crate::state::{SelfCounts, Shared, Woken};
 use crate::watch::Watch;
 
-/// Shortest time between two savings. What was counted since the last one is counted again after a crash, if it still lies
-/// there: a log may be deleted once it is counted.
-const SAVE_EVERY: Duration = Duration::from_millis(100);
+/// Shortest time between two savings. What was counted since the last one is counted again after the machine crashed, if it
+/// still lies there.
+const SAVE_EVERY: Duration = Duration::from_secs(1);
 
 /// Saving takes at most this part of the time.
 const SAVE_SHARE: u32 = 20;
 
-/// Looking at everything takes at most this part of the time.
+/// Keeping the state for the case that this process is killed takes at most this part of a core's time.
+const KEEP_SHARE: u32 = 50;
+
+/// The same when a log is gone, which cannot be read again.
+const KEEP_SHARE_WHEN_GONE: u32 = 4;
+
+/// What keeping it is taken to cost at least.
+const KEEP_COST: Duration = Duration::from_millis(1);
+
+/// Looking at everything takes at most this part of a core's time.
 const SCAN_SHARE: u32 = 300;
 
 /// Looking at what was notified takes at most this part of the time.
@@ -56,10 +66,17 @@ pub(crate) struct Pipeline {
     shared: Arc<Shared>,
     follower: Follower,
     sources: Sources,
+    /// Whether anything changed since the state was saved, and since it was kept.
     changed: bool,
+    unkept: bool,
     /// The numbers about the daemon itself that were saved last.
     saved_counts: SelfCounts,
     next_save: Instant,
+    next_keep: Instant,
+    /// The same if a log goes before.
+    next_keep_when_gone: Instant,
+    /// Logs that were gone when the state was kept last.
+    gone: u64,
     next_scan: Instant,
     next_tick: Instant,
     next_housekeeping: Instant,
@@ -92,8 +109,12 @@ impl Pipeline {
             follower,
             sources,
             changed: true,
+            unkept: true,
             saved_counts: SelfCounts::default(),
             next_save: now,
+            next_keep: now,
+            next_keep_when_gone: now,
+            gone: 0,
             next_scan: now,
             next_tick: now,
             next_housekeeping: now,
@@ -139,6 +160,8 @@ impl Pipeline {
             self.sources.beat();
             if self.changed && Instant::now() >= self.next_save {
                 self.save();
+            } else if self.unkept && Instant::now() >= self.when_to_keep() {
+                self.keep();
             }
         }
         notify_systemd::stopping();
@@ -165,34 +188,36 @@ impl Pipeline {
         if self.changed {
             until = until.min(self.next_save);
         }
+        if self.unkept {
+            until = until.min(self.when_to_keep());
+        }
         let patience = until.saturating_duration_since(Instant::now());
         self.sources.watchdog.every().map_or(patience, |every| patience.min(every / 2))
     }
 
-    /// Looks at what is due; returns how many lines were new.
-    fn look(&mut self, woken: Woken) -> u64 {
+    /// Looks at what is due.
+    fn look(&mut self, woken: Woken) {
         let now = Instant::now();
         for (path, file) in woken.opened {
             self.follower.hold(path, file);
         }
         if woken.everything || now >= self.next_scan {
-            return self.scan();
+            self.scan();
+            return;
         }
-        let mut lines = 0;
         if !woken.changed.is_empty() {
-            lines += self.follower.check(&woken.changed, &mut self.sources);
+            self.follower.check(&woken.changed, &mut self.sources);
         }
         if now >= self.next_tick {
             self.next_tick = now + Duration::from_millis(self.config.rescan_ms);
-            lines += self.follower.check_active(&mut self.sources);
+            self.follower.check_active(&mut self.sources);
         }
         self.count();
-        lines
     }
 
-    /// Looks at everything.
+    /// Looks at everything; returns how many lines were new.
     fn scan(&mut self) -> u64 {
-        let began = Instant::now();
+        let began = own_time();
         self.look_for_roots();
         let lines = self.follower.scan(&mut self.sources);
         let rescan = Duration::from_millis(self.config.rescan_ms);
@@ -200,7 +225,7 @@ impl Pipeline {
         let pause = if lines > 0 {
             rescan
         } else {
-            (began.elapsed() * SCAN_SHARE).clamp(rescan, SCAN_AT_LEAST.max(rescan))
+            (own_time().saturating_sub(began) * SCAN_SHARE).clamp(rescan, SCAN_AT_LEAST.max(rescan))
         };
         self.next_scan = Instant::now() + pause;
         self.next_tick = Instant::now() + rescan;
@@ -220,6 +245,7 @@ impl Pipeline {
         };
         if !dirty.is_empty() {
             self.changed = true;
+            self.unkept = true;
             count(&self.shared, &dirty);
         }
     }
@@ -269,6 +295,24 @@ impl Pipeline {
         notify_systemd::reloading_done();
     }
 
+    fn when_to_keep(&self) -> Instant {
+        if self.follower.gone() == self.gone { self.next_keep } else { self.next_keep_when_gone }
+    }
+
+    /// Keeps the state for the case that this process is killed.
+    fn keep(&mut self) {
+        let began = own_time();
+        let saved = Saved::of(&self.shared, &self.follower, &self.sources);
+        let kept = recent::keep(&saved, &self.config.state_dir);
+        let cost = own_time().saturating_sub(began).max(KEEP_COST);
+        let now = Instant::now();
+        // Where it cannot be kept, saving tells why.
+        self.next_keep = if kept.is_ok() { now + cost * KEEP_SHARE } else { self.next_save };
+        self.next_keep_when_gone = self.next_keep.min(now + cost * KEEP_SHARE_WHEN_GONE);
+        self.unkept = kept.is_err();
+        self.gone = self.follower.gone();
+    }
+
     fn save(&mut self) {
         let began = Instant::now();
         let counts = self.shared.look().counts.clone();
@@ -280,6 +324,8 @@ impl Pipeline {
                 state.checkpoint_at = Some(Utc::now());
                 self.saved_counts = counts;
                 self.changed = false;
+                self.unkept = false;
+                self.gone = self.follower.gone();
             }
             Err(error) => {
                 state.counts.checkpoint_failures += 1;
@@ -302,6 +348,12 @@ fn oldest(history: History) -> Option<SystemTime> {
         History::None => Some(now),
         History::Since(span) => span.to_std().ok().and_then(|span| now.checked_sub(span)),
     }
+}
+
+/// Returns the time that this thread has used of a core. Not the time of day: a look that was kept waiting by a busy machine
+/// has cost no more than another one, and must not make the next one late.
+fn own_time() -> Duration {
+    Duration::try_from(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 /// Allows itself as many open files as it may, and returns how many of them the follower may keep.

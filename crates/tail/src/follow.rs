@@ -74,6 +74,7 @@ pub struct Follower {
     waiting: BTreeMap<(u64, u64), Waiting>,
     /// New files that no look has seen yet.
     held: Vec<Held>,
+    gone: u64,
     enter: fn(&Path) -> bool,
     maybe: fn(&Path) -> bool,
 }
@@ -89,6 +90,7 @@ impl Follower {
             missing_time: MISSING_TIME,
             waiting: BTreeMap::new(),
             held: Vec::new(),
+            gone: 0,
             enter,
             maybe,
         }
@@ -133,6 +135,11 @@ impl Follower {
     /// Returns the next free number of a source.
     pub fn next_id(&self) -> u32 {
         self.next_id
+    }
+
+    /// Returns how many times a file was gone from its path or cut, so that what was taken of it may not be there again.
+    pub fn gone(&self) -> u64 {
+        self.gone
     }
 
     /// Returns the path of a source.
@@ -258,6 +265,7 @@ impl Follower {
                 tracked.missing = false;
             } else if covered && !tracked.missing && is_gone(&tracked.state, &self.roots) {
                 tracked.missing = true;
+                self.gone += 1;
                 tracked.active = Some(Instant::now());
             }
         }
@@ -274,7 +282,7 @@ impl Follower {
         for (id, file) in seen {
             lines += self.known(id, &file, &mut look.unknown, listener);
         }
-        self.adopt(&mut look.unknown, listener);
+        lines += self.adopt(&mut look.unknown, listener);
         // What is gone from its path is read to its end before anything that follows it.
         lines += self.drain_missing(&look.unknown, listener);
         lines += self.deleted_unseen(listener);

@@ -109,6 +109,24 @@ fn lines_come_once_however_they_are_cut() {
     assert_eq!(place.notes.texts(), ["one", "two", "three"]);
 }
 
+/// Whoever looks less often after a look that found nothing must know that this one did.
+#[test]
+fn a_file_that_came_from_elsewhere_tells_what_was_new_in_it() {
+    let mut place = Place::new();
+    place.append("log", "1\n2\n");
+    assert_eq!(place.follower.scan(&mut place.notes), 2);
+    fs::create_dir(place.path("elsewhere")).unwrap();
+    fs::copy(place.path("log"), place.path("elsewhere/log")).unwrap();
+    fs::remove_file(place.path("log")).unwrap();
+    place.append("elsewhere/log", "3\n");
+    assert_eq!(place.follower.scan(&mut place.notes), 1);
+    assert_eq!(place.notes.texts(), ["1", "2", "3"]);
+    assert_eq!(place.follower.gone(), 1);
+    fs::write(place.path("elsewhere/log"), "4\n").unwrap();
+    assert_eq!(place.follower.scan(&mut place.notes), 1);
+    assert_eq!(place.follower.gone(), 2);
+}
+
 #[test]
 fn a_renamed_file_is_read_on_and_its_successor_from_its_start() {
     let mut place = Place::new();

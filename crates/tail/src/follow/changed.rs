@@ -71,6 +71,7 @@ impl Follower {
         unknown: &mut Vec<Found>,
         listener: &mut dyn Listener,
     ) -> u64 {
+        self.gone += 1;
         let Some(tracked) = self.files.get(&id) else { return 0 };
         let mut lines = 0;
         let is_shorter = file.metadata.len() < tracked.read_to();

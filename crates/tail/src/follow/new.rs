@@ -52,8 +52,8 @@ impl Beginning {
 
 impl Follower {
     /// A new file that begins with all that was read of one that is gone continues it: it was moved between file systems,
-    /// or written anew with more at its end.
-    pub(super) fn adopt(&mut self, unknown: &mut Vec<Found>, listener: &mut dyn Listener) {
+    /// or written anew with more at its end. Returns how many lines were new.
+    pub(super) fn adopt(&mut self, unknown: &mut Vec<Found>, listener: &mut dyn Listener) -> u64 {
         let gone = self.files.values().filter(|t| {
             t.missing && t.state.interest == Interest::Lines && t.state.offset > 0 && t.state.lines > 0
         });
@@ -61,8 +61,9 @@ impl Follower {
         for tracked in gone {
             heads.insert(&tracked.state.identity, tracked.state.id);
         }
+        let mut lines = 0;
         if heads.is_empty() {
-            return;
+            return lines;
         }
         unknown.retain(|file| {
             let Ok(handle) = file.open() else { return true };
@@ -82,10 +83,11 @@ impl Follower {
             self.waiting.remove(&place(&file.metadata));
             listener.happened(tracked.state.id, Happening::Renamed { to: file.path.clone() });
             tracked.reader = resume(handle, &tracked.state);
-            take(tracked, false, listener);
+            lines += take(tracked, false, listener);
             tracked.state.seen = stamp(&file.path, &file.metadata, Interest::Lines);
             false
         });
+        lines
     }
 
     pub(super) fn new_files(&mut self, unknown: Vec<Found>, listener: &mut dyn Listener) -> u64 {
