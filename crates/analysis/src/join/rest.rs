@@ -20,26 +20,51 @@ pub(super) fn narrow(requests: &mut [LogicalRequest], counts: &Counts) {
     if own.len() < 2 || counts.logical_requests.bound != Bound::exact(own.len() as u64) {
         return;
     }
-    let rest = |all: &Count, of: fn(&LogicalRequest) -> &Count, at: usize, requests: &[LogicalRequest]| {
-        let others = own.iter().filter(|other| **other != at).map(|other| of(&requests[*other]));
-        let others: Vec<&Count> = others.collect();
-        let is_told = all.is_visible() && others.iter().all(|count| count.is_visible());
-        let others = others.iter().map(|count| count.bound).fold(Bound::ZERO, Bound::plus);
-        let most = others.max.filter(|_| is_told)?;
-        let least = all.bound.min.saturating_sub(most);
-        let of = of(&requests[at]);
-        (of.is_visible() && least > of.bound.min && of.bound.max.is_none_or(|max| max >= least))
-            .then_some(least)
-    };
-    for at in own.iter().copied() {
-        let upstream = rest(&counts.upstream_requests, |r| &r.upstream, at, requests);
-        let retries = rest(&counts.retries, |r| &r.retries, at, requests);
+    let upstream = Rest::of(&counts.upstream_requests, &own, requests, |r| &r.upstream);
+    let retries = Rest::of(&counts.retries, &own, requests, |r| &r.retries);
+    for at in own {
         let request = &mut requests[at];
-        for (count, least) in [(&mut request.upstream, upstream), (&mut request.retries, retries)] {
-            if let Some(least) = least {
+        for (count, rest) in [(&mut request.upstream, &upstream), (&mut request.retries, &retries)] {
+            if let Some(least) = rest.as_ref().and_then(|rest| rest.beside(count)) {
                 count.bound.min = least;
             }
         }
+    }
+}
+
+/// What a turn's count leaves for one of its requests.
+struct Rest {
+    /// What all of them had at least.
+    least: u64,
+    /// Upper ends of those that have one, together, and how many have none.
+    most: u64,
+    unbounded: usize,
+}
+
+impl Rest {
+    fn of(
+        all: &Count,
+        own: &[usize],
+        requests: &[LogicalRequest],
+        of: fn(&LogicalRequest) -> &Count,
+    ) -> Option<Self> {
+        let counts = || own.iter().map(|at| of(&requests[*at]));
+        // What one log does not show bounds nothing.
+        let is_told = all.is_visible() && counts().all(Count::is_visible);
+        is_told.then(|| Self {
+            least: all.bound.min,
+            most: counts().filter_map(|count| count.bound.max).fold(0, u64::saturating_add),
+            unbounded: counts().filter(|count| count.bound.max.is_none()).count(),
+        })
+    }
+
+    /// Returns what this one of the requests had at least, where that says more than its own count.
+    fn beside(&self, own: &Count) -> Option<u64> {
+        let others = self.most - own.bound.max.unwrap_or(0).min(self.most);
+        let others_are_bounded = self.unbounded == usize::from(own.bound.max.is_none());
+        let least = self.least.saturating_sub(others);
+        (others_are_bounded && least > own.bound.min && own.bound.max.is_none_or(|max| max >= least))
+            .then_some(least)
     }
 }
 
