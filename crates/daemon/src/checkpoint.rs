@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::Write as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use retryscope_analysis::{Forgotten, SavedView, Totals};
@@ -23,6 +24,9 @@ use crate::state::{SelfCounts, Shared};
 pub(crate) const VERSION: u64 = 2;
 
 pub(crate) const NAME: &str = "checkpoint.json";
+
+/// How long a process that was killed may take to go away.
+const GOING_AWAY: Duration = Duration::from_secs(1);
 
 /// What is restored.
 #[derive(Debug, Deserialize)]
@@ -133,11 +137,17 @@ pub(crate) fn lock(folder: &Path) -> anyhow::Result<File> {
     let path = folder.join("lock");
     let file = File::options().create(true).truncate(false).write(true).open(&path);
     let file = file.with_context(|| format!("cannot write {}", path.display()))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => bail!("another retryscoped uses {}", folder.display()),
-        Err(TryLockError::Error(error)) => {
-            Err(error).with_context(|| format!("cannot lock {}", path.display()))
+    let until = Instant::now() + GOING_AWAY;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(TryLockError::WouldBlock) => bail!("another retryscoped uses {}", folder.display()),
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+            }
         }
     }
 }
