@@ -18,6 +18,11 @@ use crate::args::Args;
 use crate::exit::Exit;
 use crate::output::Output;
 
+/// Reading logs is many small texts, made and dropped: measured over a big folder, a sixth less time than with the system's
+/// allocator. The daemon keeps that one, which gives back more memory.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let args = Args::read();
     let mut output = Output::stdout();
