@@ -277,3 +277,22 @@ fn polling_alone_works() {
     daemon.counts_and_stays(6);
     assert!(daemon.sum_of("retryscope_watch_mode", "poll") > 0.5);
 }
+
+/// Each rotated log has a successor at once: more new files than may be open.
+#[test]
+fn few_handles_are_enough_for_many_rotations() {
+    let place = Place::new();
+    for n in 0..200 {
+        place.append(&format!("events-{n}.jsonl"), &many("a", n..n + 1));
+    }
+    let limit = ["prlimit", "--nofile=64:64"].map(str::to_owned);
+    let daemon = Daemon::start_through(&limit, &place.log(""), &place.state(), &[]);
+    daemon.counts(200);
+    for n in 0..200 {
+        let log = place.log(&format!("events-{n}.jsonl"));
+        fs::rename(&log, log.with_extension("jsonl.1")).unwrap();
+        place.append(&format!("events-{n}.jsonl"), &many("a", 200 + n..201 + n));
+    }
+    daemon.counts_and_stays(400);
+    assert!(daemon.sum_of("retryscope_checkpoint_failures_total", "") < 0.5, "{}", daemon.logs());
+}

@@ -9,6 +9,7 @@ mod checkpoint;
 mod complain;
 pub mod config;
 mod count;
+mod handles;
 mod http;
 mod notify_systemd;
 mod pipeline;

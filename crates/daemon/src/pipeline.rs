@@ -95,7 +95,7 @@ impl Pipeline {
             }
         }
         let mut follower = Follower::new(roots.clone(), may_enter, may_matter);
-        follower.set_handles(handles());
+        follower.set_handles(shared.handles);
         let mut sources = Sources::new(shared.clone());
         match restored {
             Some(restored) => restore(restored, &shared, &mut follower, &mut sources),
@@ -354,20 +354,6 @@ fn oldest(history: History) -> Option<SystemTime> {
 /// has cost no more than another one, and must not make the next one late.
 fn own_time() -> Duration {
     Duration::try_from(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime)).unwrap_or_default()
-}
-
-/// Allows itself as many open files as it may, and returns how many of them the follower may keep.
-fn handles() -> usize {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    const WANTED: u64 = 8_192;
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current =
-        Some(limit.maximum.map_or(WANTED, |most| most.min(WANTED)).max(limit.current.unwrap_or(WANTED)));
-    if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        warn!(%error, "the limit of open files stays as it is");
-    }
-    let now = getrlimit(Resource::Nofile).current.unwrap_or(WANTED).min(WANTED);
-    usize::try_from(now / 2).unwrap_or(256)
 }
 
 fn restore(restored: Restored, shared: &Arc<Shared>, follower: &mut Follower, sources: &mut Sources) {

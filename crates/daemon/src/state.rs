@@ -15,13 +15,11 @@ use retryscope_record::{RunKey, SourceId};
 use retryscope_report::gauges::RunGauges;
 
 use crate::config::Config;
+use crate::handles;
 use crate::sources::may_matter;
 
 /// Paths that are noted between two looks; beyond, everything is looked at.
 const CHANGED_LIMIT: usize = 4_096;
-
-/// New files that are opened between two looks.
-const OPENED_LIMIT: usize = 512;
 
 /// Numbers about the daemon itself that go on after a restart.
 #[derive(Debug, Default, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -94,6 +92,8 @@ pub(crate) struct Shared {
     /// Connections that were turned away.
     pub(crate) connections_refused: AtomicU64,
     pub(crate) reader: Pulse,
+    /// How many logs may be open.
+    pub(crate) handles: usize,
 }
 
 /// Signs of life of the reading thread, beside the lock, which it may hold for ever.
@@ -156,6 +156,7 @@ impl Shared {
             wake: Condvar::new(),
             connections_refused: AtomicU64::new(0),
             reader: Pulse::new(),
+            handles: handles::for_logs(),
         }
     }
 
@@ -222,10 +223,10 @@ impl Woken {
         }
     }
 
-    /// Opens a new file.
-    pub(crate) fn open(&mut self, path: &Path) {
+    /// Opens a new file, unless so many are.
+    pub(crate) fn open(&mut self, path: &Path, most: usize) {
         // Opening anything but a regular file may wait for ever.
-        if self.opened.len() < OPENED_LIMIT
+        if self.opened.len() < most
             && may_matter(path)
             && fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file())
             && let Ok(file) = File::open(path)

@@ -10,6 +10,7 @@ use notify::event::{AccessKind, AccessMode};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tracing::warn;
 
+use crate::handles::for_new_files;
 use crate::state::Shared;
 
 /// Watches folders, as far as the system can.
@@ -67,7 +68,7 @@ fn watcher(shared: Arc<Shared>) -> Option<RecommendedWatcher> {
             shared.wake(|woken| {
                 for path in event.paths {
                     if event.kind.is_create() {
-                        woken.open(&path);
+                        woken.open(&path, for_new_files(shared.handles));
                     }
                     woken.note(path);
                 }

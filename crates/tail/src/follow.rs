@@ -74,6 +74,8 @@ pub struct Follower {
     waiting: BTreeMap<(u64, u64), Waiting>,
     /// New files that no look has seen yet.
     held: Vec<Held>,
+    /// Handles that were opened since the limit was last seen to.
+    opened: usize,
     gone: u64,
     enter: fn(&Path) -> bool,
     maybe: fn(&Path) -> bool,
@@ -90,6 +92,7 @@ impl Follower {
             missing_time: MISSING_TIME,
             waiting: BTreeMap::new(),
             held: Vec::new(),
+            opened: 0,
             gone: 0,
             enter,
             maybe,
@@ -281,6 +284,7 @@ impl Follower {
         let mut lines = 0;
         for (id, file) in seen {
             lines += self.known(id, &file, &mut look.unknown, listener);
+            self.close_idle_in_time();
         }
         lines += self.adopt(&mut look.unknown, listener);
         // What is gone from its path is read to its end before anything that follows it.
@@ -329,9 +333,17 @@ impl Follower {
         id
     }
 
+    /// Closes handles during a look that opens many.
+    fn close_idle_in_time(&mut self) {
+        if self.opened > self.handles / 4 {
+            self.close_idle();
+        }
+    }
+
     /// Closes handles beyond the limit: those of the files that grew the longest ago, and those of files with a begun line
     /// last, since it is read again.
     fn close_idle(&mut self) {
+        self.opened = 0;
         let open = self.files.values().filter(|t| t.reader.is_some()).count();
         if open <= self.handles {
             return;

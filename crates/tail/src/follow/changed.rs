@@ -58,6 +58,7 @@ impl Follower {
         tracked.state.seen = now;
         if tracked.reader.is_none() {
             tracked.reader = resume(handle, &tracked.state);
+            self.opened += 1;
         }
         take(tracked, false, listener)
     }

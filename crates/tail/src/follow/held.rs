@@ -16,8 +16,8 @@ use super::take::{resume, take};
 use crate::copies::Heads;
 use crate::walk::Found;
 
-/// Handles that are held.
-const HELD_LIMIT: usize = 1_024;
+/// One handle is held for so many that logs may have.
+const HELD_OF: usize = 8;
 
 /// How long a file may stay out of view before its handle is given up.
 const HELD_TIME: Duration = Duration::from_secs(10);
@@ -32,7 +32,7 @@ pub(super) struct Held {
 impl Follower {
     /// Keeps a new file open until a look has seen it, so that nothing is lost if it is deleted first.
     pub fn hold(&mut self, path: PathBuf, file: File) {
-        if self.held.len() < HELD_LIMIT && self.is_below_roots(&path) && (self.maybe)(&path) {
+        if self.held.len() < self.handles / HELD_OF && self.is_below_roots(&path) && (self.maybe)(&path) {
             self.held.push(Held { path, file, since: Instant::now() });
         }
     }

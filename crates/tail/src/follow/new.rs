@@ -99,6 +99,7 @@ impl Follower {
         for file in unknown {
             let next = self.next_id;
             lines += self.new_file(&file, &heads, listener);
+            self.close_idle_in_time();
             if let Some(tracked) = self.files.get(&next).filter(|t| t.state.interest == Interest::Lines) {
                 heads.insert(&tracked.state.identity, next);
             }
@@ -195,6 +196,7 @@ impl Follower {
                 lines = take(&mut tracked, false, listener);
             }
         }
+        self.opened += usize::from(tracked.reader.is_some());
         self.files.insert(id, tracked);
         lines
     }
