@@ -110,18 +110,25 @@ impl<'a> Cursor<'a> {
         self.bytes.get(self.at).copied()
     }
 
+    #[inline]
     fn next(&mut self) -> Option<u8> {
         let byte = self.peek()?;
         self.at += 1;
         Some(byte)
     }
 
+    #[inline]
     fn expect(&mut self, byte: u8) -> Option<()> {
         (self.next()? == byte).then_some(())
     }
 
+    #[inline]
     fn space(&mut self) {
-        while matches!(self.peek(), Some(b' ' | b'\n' | b'\r' | b'\t')) {
+        // Hardly any log has spaces here.
+        while let Some(byte) = self.peek().filter(|byte| *byte <= b' ') {
+            if !matches!(byte, b' ' | b'\n' | b'\r' | b'\t') {
+                return;
+            }
             self.at += 1;
         }
     }
@@ -145,22 +152,26 @@ impl<'a> Cursor<'a> {
     /// Steps over an object or array.
     fn nested(&mut self) -> Option<()> {
         let outside = self.open.len();
+        // The innermost bracket that is open is at hand, those around it are kept.
+        let mut end = 0;
         loop {
             // At the start of a value.
             match self.peek()? {
+                b'"' => drop(self.skip_string()?),
                 bracket @ (b'{' | b'[') => {
                     self.at += 1;
                     self.space();
-                    let end = bracket + 2;
-                    if self.peek() == Some(end) {
+                    if self.peek() == Some(bracket + 2) {
                         self.at += 1;
                     } else {
                         self.open.push(end);
-                        self.key(end)?;
+                        end = bracket + 2;
+                        if end == b'}' {
+                            self.key()?;
+                        }
                         continue;
                     }
                 }
-                b'"' => drop(self.skip_string()?),
                 _ => self.scalar()?,
             }
             // After a value.
@@ -168,31 +179,29 @@ impl<'a> Cursor<'a> {
                 if self.open.len() == outside {
                     return Some(());
                 }
-                let end = self.open.last().copied()?;
                 self.space();
                 match self.next()? {
                     b',' => {
                         self.space();
-                        self.key(end)?;
+                        if end == b'}' {
+                            self.key()?;
+                        }
                         break;
                     }
-                    byte if byte == end => {
-                        self.open.pop();
-                    }
+                    byte if byte == end => end = self.open.pop()?,
                     _ => return None,
                 }
             }
         }
     }
 
-    /// Within an object, steps over the key of the next member.
-    fn key(&mut self, end: u8) -> Option<()> {
-        if end == b'}' {
-            self.skip_string()?;
-            self.space();
-            self.expect(b':')?;
-            self.space();
-        }
+    /// Steps over the key of the next member.
+    #[inline]
+    fn key(&mut self) -> Option<()> {
+        self.skip_string()?;
+        self.space();
+        self.expect(b':')?;
+        self.space();
         Some(())
     }
 
