@@ -8,7 +8,7 @@ use retryscope_events::{
 use retryscope_record::{Anchor, Facts, Mark, Place, RunKey, Shown, Sink, Statement};
 
 use super::otlp_logs::{self, Logs};
-use super::{AGENT, model_of};
+use super::{AGENT, is_main, model_of};
 use crate::otlp::{Attributes, Consumer, LogRecord, Span};
 
 /// Claude Code's part of the telemetry.
@@ -76,20 +76,25 @@ fn span(place: Place, session: &str, span: &Span<'_>, sink: &mut dyn Sink) {
         event.turn = attributes.string("prompt.id");
         Statement::Event(Box::new(event), None)
     };
-    let source = if query_of(span) == "compact" { Source::Background } else { Source::Foreground };
+    if let Some(id) = attributes.get("request_id") {
+        say(mark(Mark::Anchor(Anchor::of(id))));
+    }
+    let query = query_of(span);
+    let mut attempts = span.events.iter().filter(|(name, ..)| name == "gen_ai.request.attempt").peekable();
+    if query.is_empty() && attempts.peek().is_none() {
+        // The versions whose spans have no attempts ask a side call with nearly each prompt, and do not say which it is.
+        return;
+    }
+    let source = if query.is_empty() || is_main(query) { Source::Foreground } else { Source::Background };
     let request =
         ModelRequest::new().request_id(request_id.clone()).source(source).candidate(candidate.clone());
     say(event(span.started_at, request.into()));
-    let attempts = span.events.iter().filter(|(name, ..)| name == "gen_ai.request.attempt");
     for (n, (_, at, _)) in attempts.enumerate() {
         let mut attempt =
             ModelAttempt::new().request_id(request_id.clone()).attempt_id(format!("{request_id}.{n}"));
         attempt.started_at = *at;
         attempt.candidate = Some(candidate.clone());
         say(event(*at, attempt.into()));
-    }
-    if let Some(id) = attributes.get("request_id") {
-        say(mark(Mark::Anchor(Anchor::of(id))));
     }
     if attributes.get("success") == Some("false") {
         let mut failed = ModelFailed::new().request_id(request_id).candidate(candidate);

@@ -131,6 +131,9 @@ pub(crate) struct TurnView {
     /// It may go on with a turn of which another source holds the beginning.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) begins_elsewhere: bool,
+    /// It may hold several turns of the run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) holds_turns: bool,
     /// Something in it could not be read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) has_gap: bool,
