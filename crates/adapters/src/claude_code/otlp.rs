@@ -124,3 +124,52 @@ pub(super) fn facts(resource: &Attributes, attributes: &Attributes) -> Mark {
 pub(super) fn provider(name: String) -> String {
     if name == "firstParty" { "anthropic".to_owned() } else { name }
 }
+
+#[cfg(test)]
+mod tests {
+    use retryscope_events::Body;
+    use retryscope_record::Collected;
+
+    use super::*;
+
+    /// Returns whether the requests that a span tells are of the conversation itself.
+    fn is_foreground(query: Option<&str>, attempts: usize) -> Vec<bool> {
+        let resource = Attributes::default();
+        let pairs = [("session.id", Some("s")), ("query_source_safe", query)];
+        let pairs = pairs.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
+        let attributes = Attributes::from_pairs(pairs);
+        let attempt = || ("gen_ai.request.attempt".into(), None, Attributes::default());
+        let said = Span {
+            resource: &resource,
+            name: "claude_code.llm_request".into(),
+            id: Some("1".to_owned()),
+            attributes,
+            events: std::iter::repeat_with(attempt).take(attempts).collect(),
+            trace: None,
+            started_at: None,
+            ended_at: None,
+        };
+        let mut sink = Collected::default();
+        let mut export = Export::default();
+        export.span(Place::Whole, &said, &mut sink);
+        export.end_of_body(Place::Whole, &mut sink);
+        let source = |(_, item): (_, Statement)| match item {
+            Statement::Event(event, _) => match event.body {
+                Body::ModelRequest(request) => Some(request.source == Some(Source::Foreground)),
+                _ => None,
+            },
+            Statement::Mark { .. } => None,
+        };
+        sink.items.into_iter().filter_map(source).collect()
+    }
+
+    #[test]
+    fn a_span_of_a_side_call_is_none_of_the_conversation() {
+        assert_eq!(is_foreground(Some("sdk"), 2), [true]);
+        assert_eq!(is_foreground(Some("compact"), 1), [false]);
+        assert_eq!(is_foreground(Some("generate_session_title"), 1), [false]);
+        // What does not say whose it is, in versions that name no attempts, tells nothing.
+        assert_eq!(is_foreground(None, 2), [true]);
+        assert!(is_foreground(None, 0).is_empty());
+    }
+}
