@@ -397,7 +397,7 @@ impl DebugLog {
             Some(number) if number == self.told.number + 1 && number > beside => Whose::Main,
             // A loop begins anew with another model, and goes on with what was in doubt.
             Some(number)
-                if number != self.told.number + 1 && number != self.told.doubted + 1 && number != 1 =>
+                if number != self.told.number + 1 && number > self.told.doubted + 1 && number != 1 =>
             {
                 Whose::Another
             }

@@ -119,6 +119,8 @@ fn a_side_call_is_none_of_the_main_loops_requests() {
     assert_eq!(told(&[SENT, first, OF_TITLE, SENT, second, SENT]), ["#1", "500", "#1", "529", "#1"]);
     // What goes on with a doubt is in doubt: none of these is certainly another request.
     assert_eq!(told(&[OF_TITLE, SENT, first, SENT, second, SENT]), ["#1"]);
+    let (title, lines) = (OF_TITLE, [first, first, OF_TITLE, second, SENT, second, SENT]);
+    assert_eq!(told(&[&[title, title, SENT], &lines[..]].concat()), ["#1"]);
     // Near miss: compaction takes the place of the main loop.
     assert_eq!(told(&[SENT, "[API REQUEST] /v1/messages source=compact", first]), ["#1", "#2", "500"]);
 }
