@@ -107,6 +107,7 @@ impl Default for Visibility {
 
 /// One turn in one source.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a statement of its own that a source makes")]
 pub(crate) struct TurnView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<String>,
