@@ -121,7 +121,7 @@ pub enum Mark {
         /// The agent's own sentence for it.
         message: String,
     },
-    /// What this source said of the open request is a copy of another run's history and is taken back.
+    /// What this source said of the open request is taken back: it is a copy of another run's history, or was never sent.
     Copied,
     /// An explicit id (message, prompt, provider request) that another log of the same run may hold too, in the open turn.
     Anchor(Anchor),
@@ -177,6 +177,8 @@ pub enum Mark {
     /// The open turn, or the one that begins here, may have begun before the first record of this source: it may be one
     /// of which another source holds the beginning.
     BeginsElsewhere,
+    /// The open turn may hold several turns of the run: this source does not tell where they begin.
+    HoldsTurns,
     /// This source has no records of how turns end: that it stops tells nothing.
     EndsUntold,
     /// The same; and where another source says that a turn ended, and this one reaches so far, it has said everything of it.

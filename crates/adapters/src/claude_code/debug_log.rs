@@ -1,19 +1,20 @@
 //! The debug log (`--debug`): `<time> [LEVEL] text`, one `[API REQUEST]` line a request.
 //!
-//! Shows every request of the process, subagents' and compaction included, without saying which subagent. Only the main
-//! loop's requests are counted for the run here; a failure line between two requests makes the second a repeat. A failure
-//! line does not say whose it is: while subagents work beside the main loop, its number may tell.
+//! Shows every request of the process, subagents', compaction and side calls included, without saying which subagent. Only
+//! the main loop's requests are counted for the run here; a failure line between two requests makes the second a repeat. A
+//! failure line does not say whose it is: while subagents or side calls are at work beside the main loop, its number may
+//! tell.
 
 use std::borrow::Cow;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use retryscope_events::{
     AttemptOutcome, Body, Candidate, Event, Layer, ModelAttempt, ModelFailed, ModelRequest, ModelRetry,
     Source,
 };
 use retryscope_record::{Anchor, Item, Mark, Place, RunKey, Shown, Sink, TurnOutcome};
 
-use super::{AGENT, model_of, provider_of_model};
+use super::{AGENT, is_main, model_of, provider_of_model};
 use crate::LineDecoder;
 use crate::json::holds;
 
@@ -30,7 +31,14 @@ const FAILURES: &[&str] = &[
 /// A log that shows everything.
 const EACH: &str = "the debug log has a line for each request";
 const NO_BEGINNING: &str = "the debug log begins after the first requests of the turn";
-const NO_NAMES: &str = "the debug log does not say which of several agents an error was of";
+const NO_NAMES: &str = "the debug log does not say which of several agents or side calls an error was of";
+const NO_REPEATS: &str = "the debug log does not say which side calls are repeats";
+
+/// For how long a side call may be at work: nothing says when it ended.
+const SIDE_CALL: TimeDelta = TimeDelta::minutes(10);
+
+/// Written when the process ends in order, after everything that it asked.
+const ENDED: &str = "LSP server manager shut down";
 
 pub(super) fn recognize(head: &[u8]) -> bool {
     let texts = ["[API REQUEST]", "[API:timing]", "[engine] turn ", "CA certs"];
@@ -53,6 +61,10 @@ pub(super) struct DebugLog {
     run: Option<RunKey>,
     introduced: bool,
     turns: u64,
+    /// Processes that ended; the next one that writes here goes on with the session.
+    ended: u64,
+    /// Attempts of those processes.
+    attempts_before: u64,
     requests: u64,
     attempts: u64,
     /// Attempts of the open logical request.
@@ -71,6 +83,26 @@ pub(super) struct DebugLog {
     of_subagents: u64,
     /// Subagents that were started and have not ended yet.
     subagents: u64,
+    sides: Sides,
+}
+
+/// Requests of side calls, such as a title, which are sent beside the main loop.
+#[derive(Default)]
+struct Sides {
+    sent: u64,
+    /// Until when one of them may be at work.
+    until: Option<DateTime<Utc>>,
+}
+
+impl Sides {
+    fn sent(&mut self, at: DateTime<Utc>) {
+        self.sent = self.at_work(at) + 1;
+        self.until = at.checked_add_signed(SIDE_CALL);
+    }
+
+    fn at_work(&self, at: DateTime<Utc>) -> u64 {
+        if self.until.is_some_and(|until| at < until) { self.sent } else { 0 }
+    }
 }
 
 /// What lines told of the open request.
@@ -82,15 +114,17 @@ struct Told {
     number: u64,
     /// The loop of the open request has no attempt left.
     exhausted: bool,
-    /// The open request may have failed: a failure line was its own or a subagent's.
+    /// The open request may have failed: a failure line was its own or another's.
     in_doubt: bool,
+    /// The number of the last such line.
+    doubted: u64,
 }
 
 /// Whose failure a line tells.
 #[derive(PartialEq)]
 enum Whose {
     Main,
-    Subagent,
+    Another,
     Unknown,
 }
 
@@ -101,6 +135,8 @@ impl DebugLog {
             run: session.map(|id| RunKey::new(AGENT, id)),
             introduced: false,
             turns: 0,
+            ended: 0,
+            attempts_before: 0,
             requests: 0,
             attempts: 0,
             of_open: 0,
@@ -112,6 +148,7 @@ impl DebugLog {
             told: Told::default(),
             of_subagents: 0,
             subagents: 0,
+            sides: Sides::default(),
         }
     }
 
@@ -136,6 +173,12 @@ impl DebugLog {
         sink.item(place, Item::Mark { run, at: Some(at), mark });
     }
 
+    /// Returns the name of the turn: the one that lines tell, else all of a process.
+    fn turn(&self) -> String {
+        let of_this_process = if self.turns == 0 { 1 } else { self.turns };
+        format!("#{}", self.ended + of_this_process)
+    }
+
     fn event(
         &self,
         run: &RunKey,
@@ -145,7 +188,7 @@ impl DebugLog {
         sink: &mut dyn Sink,
     ) {
         let mut event = Event::new(&*run.id, at, body).agent(AGENT);
-        event.turn = Some(format!("#{}", self.turns.max(1)));
+        event.turn = Some(self.turn());
         sink.item(place, Item::Event(&event, None));
     }
 }
@@ -158,7 +201,9 @@ impl LineDecoder for DebugLog {
         let text = &*text;
         let began_at = *self.began_at.get_or_insert(at);
         // A process that goes on with a session leaves a log under another id, in which nothing is asked.
-        let is_asking = ["[engine] turn ", "[API"].iter().any(|beginning| text.starts_with(beginning));
+        let is_asking = ["[engine] turn ", "[API REQUEST]", "[API:timing]"]
+            .iter()
+            .any(|beginning| text.starts_with(beginning));
         if !self.introduced && is_asking {
             self.introduced = true;
             self.show(&run, place, began_at, EACH, sink);
@@ -167,7 +212,7 @@ impl LineDecoder for DebugLog {
             if rest.ends_with(" start") {
                 self.turns += 1;
                 self.close();
-                let turn = Some(format!("#{}", self.turns));
+                let turn = Some(self.turn());
                 self.mark(&run, place, at, &Mark::TurnStarted { turn }, sink);
                 self.show(&run, place, at, EACH, sink);
             } else if rest.contains(" end ") {
@@ -182,6 +227,8 @@ impl LineDecoder for DebugLog {
             self.sent(&run, place, at, rest, sink);
         } else if let Some(rest) = text.strip_prefix("[Stall] ") {
             self.worked(rest);
+        } else if text.starts_with(ENDED) {
+            self.ended(&run, place, at, sink);
         } else if let Some(open) = self.open.clone() {
             self.failure(&run, place, at, text, &open, sink);
         }
@@ -196,6 +243,14 @@ impl DebugLog {
             self.of_subagents += 1;
             return;
         }
+        let background = query == "compact";
+        if !background && !query.is_empty() && !is_main(query) {
+            self.sides.sent(at);
+            let (source, no) = (Source::Background, Shown::None);
+            let mark = Mark::Shows { source, requests: no, attempts: no, because: NO_REPEATS };
+            self.mark(run, place, at, &mark, sink);
+            return;
+        }
         let in_doubt = std::mem::take(&mut self.told.in_doubt) && !self.failed;
         let answered = std::mem::take(&mut self.told.answered);
         if in_doubt && !answered && self.open.is_some() {
@@ -203,7 +258,6 @@ impl DebugLog {
             self.show(run, place, at, NO_NAMES, sink);
             return;
         }
-        let background = query == "compact";
         let candidate = Candidate {
             provider: self.model.as_deref().and_then(provider_of_model).map(str::to_owned),
             model: self.model.clone(),
@@ -223,12 +277,16 @@ impl DebugLog {
             self.requests += 1;
             self.of_open = 0;
             self.told.number = 0;
+            self.told.doubted = 0;
             let id = format!("#{}", self.requests);
             let source = if background { Source::Background } else { Source::Foreground };
             let request = ModelRequest::new().request_id(id.clone()).source(source).purpose(query);
             self.event(run, place, at, request.candidate(candidate.clone()), sink);
             id
         };
+        if self.turns == 0 {
+            self.mark(run, place, at, &Mark::HoldsTurns, sink);
+        }
         self.attempts += 1;
         self.of_open += 1;
         let mut attempt =
@@ -252,8 +310,11 @@ impl DebugLog {
         if !FAILURES.iter().any(|beginning| text.starts_with(beginning)) {
             return;
         }
-        let whose = self.whose(text);
-        self.told.in_doubt |= whose == Whose::Unknown;
+        let whose = self.whose(text, at);
+        if whose == Whose::Unknown {
+            self.told.in_doubt = true;
+            self.told.doubted = number_in(text).unwrap_or(self.told.doubted);
+        }
         if whose != Whose::Main {
             return;
         }
@@ -324,19 +385,42 @@ impl DebugLog {
     }
 
     /// Tells whose failure a line is: each loop counts its own.
-    fn whose(&self, text: &str) -> Whose {
-        if self.of_subagents == 0 {
+    fn whose(&self, text: &str, at: DateTime<Utc>) -> Whose {
+        let beside = self.of_subagents + self.sides.at_work(at);
+        if beside == 0 {
             return Whose::Main;
         }
         if self.told.answered {
-            return Whose::Subagent;
+            return Whose::Another;
         }
         match number_in(text) {
-            Some(number) if number == self.told.number + 1 && number > self.of_subagents => Whose::Main,
-            // A loop begins anew with another model.
-            Some(number) if number != self.told.number + 1 && number != 1 => Whose::Subagent,
+            Some(number) if number == self.told.number + 1 && number > beside => Whose::Main,
+            // A loop begins anew with another model, and goes on with what was in doubt.
+            Some(number)
+                if number != self.told.number + 1 && number > self.told.doubted + 1 && number != 1 =>
+            {
+                Whose::Another
+            }
             _ => Whose::Unknown,
         }
+    }
+
+    /// Nothing more is asked in this process. Versions that say where turns end have said it.
+    fn ended(&mut self, run: &RunKey, place: Place, at: DateTime<Utc>, sink: &mut dyn Sink) {
+        if self.turns > 0 || self.attempts == self.attempts_before {
+            return;
+        }
+        if self.failed
+            && self.told.exhausted
+            && let Some(open) = self.open.take()
+        {
+            self.event(run, place, at, ModelFailed::new().request_id(open), sink);
+        }
+        self.close();
+        let (turn, outcome) = (Some(self.turn()), TurnOutcome::Unknown);
+        self.mark(run, place, at, &Mark::TurnEnded { turn, outcome, reason: None, message: None }, sink);
+        self.ended += 1;
+        self.attempts_before = self.attempts;
     }
 
     fn end_turn(&mut self, run: &RunKey, place: Place, at: DateTime<Utc>, rest: &str, sink: &mut dyn Sink) {
@@ -354,7 +438,7 @@ impl DebugLog {
             _ => TurnOutcome::Unknown,
         };
         self.close();
-        let turn = Some(format!("#{}", self.turns.max(1)));
+        let turn = Some(self.turn());
         self.mark(run, place, at, &Mark::TurnEnded { turn, outcome, reason: None, message: None }, sink);
     }
 }
@@ -366,109 +450,4 @@ fn number_in(text: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use retryscope_record::{Collected, Statement};
-
-    use super::*;
-
-    fn read(lines: &[&str]) -> Vec<Statement> {
-        let mut sink = Collected::default();
-        let mut log = DebugLog::new(Some("s".to_owned()));
-        for (n, text) in lines.iter().enumerate() {
-            let line = format!("2026-01-02T03:04:{n:02}.000Z [DEBUG] {text}");
-            log.line(Place::Line(n as u64 + 1), line.as_bytes(), &mut sink);
-        }
-        sink.items.into_iter().map(|(_, statement)| statement).collect()
-    }
-
-    /// Returns how much of the requests is shown, each time that is said.
-    fn shown(lines: &[&str]) -> Vec<Shown> {
-        let shown = |statement| match statement {
-            Statement::Mark { mark: Mark::Shows { source: Source::Foreground, requests, .. }, .. } => {
-                Some(requests)
-            }
-            _ => None,
-        };
-        read(lines).into_iter().filter_map(shown).collect()
-    }
-
-    /// Returns the logical request of each attempt, and the status of each failure.
-    fn told(lines: &[&str]) -> Vec<String> {
-        let told = |statement| match statement {
-            Statement::Event(event, _) => match event.body {
-                Body::ModelAttempt(attempt) if attempt.outcome.is_none() => attempt.request_id,
-                Body::ModelRetry(retry) => retry.status.map(|status| status.to_string()),
-                _ => None,
-            },
-            Statement::Mark { .. } => None,
-        };
-        read(lines).into_iter().filter_map(told).collect()
-    }
-
-    const SENT: &str = "[API REQUEST] /v1/messages source=sdk";
-    const OF_SUBAGENT: &str = "[API REQUEST] /v1/messages source=agent:builtin:x";
-    const STARTED: &str = "[Stall] tool_dispatch_start tool=Agent toolUseId=t";
-
-    #[test]
-    fn a_log_without_its_beginning_does_not_show_all_requests() {
-        let (first, second) = ("API error (attempt 1/11): 500 500 x", "API error (attempt 2/11): 500 500 x");
-        let (start, end) = ("[engine] turn 1 start", "[engine] turn 1 end (turns=1 stop=end_turn)");
-        assert_eq!(shown(&[SENT, second]), [Shown::All, Shown::Some]);
-        assert_eq!(shown(&[SENT, end]), [Shown::All, Shown::Some]);
-        // What follows is whole again.
-        assert_eq!(shown(&[SENT, end, start, SENT, end]), [Shown::All, Shown::Some, Shown::All]);
-        // Near miss: repeats that the loop does not count.
-        let silent = "Error streaming, falling back";
-        assert_eq!(shown(&[start, SENT, first, SENT, second, SENT, end]), [Shown::All; 2]);
-        assert_eq!(shown(&[start, SENT, silent, SENT, first, SENT, end]), [Shown::All; 2]);
-    }
-
-    #[test]
-    fn a_failure_whose_text_has_several_lines_is_one() {
-        let page = r#""API error (attempt 1/11): 502 502 <html>\r\n<b>Bad \"gateway\"</b>\n</html>""#;
-        assert_eq!(told(&[SENT, page, SENT]), ["#1", "502", "#1"]);
-        // Near miss: what only looks like such a string.
-        assert_eq!(told(&[SENT, r#""API error (attempt 1/11): 502"#, SENT]), ["#1", "#2"]);
-    }
-
-    #[test]
-    fn what_is_asked_after_the_last_attempt_is_another_request() {
-        let (first, last) = ("API error (attempt 1/2): 500 500 x", "API error (attempt 2/2): 500 500 x");
-        let to = |model: &str| format!("[API:timing] dispatching to firstParty model={model}");
-        let (one, two) = (to("one"), to("two"));
-        assert_eq!(told(&[&one, SENT, first, &one, SENT, last, &one, SENT]).last().unwrap(), "#2");
-        // Near miss: another model is asked the same; where prompts begin is told.
-        assert_eq!(told(&[&one, SENT, first, &one, SENT, last, &two, SENT]).last().unwrap(), "#1");
-        let start = "[engine] turn 1 start";
-        assert_eq!(told(&[start, &one, SENT, first, &one, SENT, last, &one, SENT]).last().unwrap(), "#1");
-    }
-
-    #[test]
-    fn a_log_in_which_nothing_is_asked_is_of_no_run() {
-        assert!(read(&["CA certs: none", "Loaded 3 skills"]).is_empty());
-        assert_eq!(shown(&["CA certs: none", SENT]), [Shown::All]);
-    }
-
-    #[test]
-    fn a_failure_beside_subagents_is_the_main_loops_only_where_its_number_tells() {
-        let (first, second) = ("API error (attempt 1/11): 500 500 x", "API error (attempt 2/11): 529 529 x");
-        // One subagent cannot have failed twice with one request.
-        let lines = [STARTED, SENT, first, SENT, OF_SUBAGENT, second, first, SENT];
-        assert_eq!(told(&lines), ["#1", "500", "#1", "529", "#1"]);
-        assert_eq!(shown(&lines), [Shown::All]);
-        // The first failure may be of either, and so may the request after it be.
-        let lines = [STARTED, SENT, OF_SUBAGENT, first, SENT];
-        assert_eq!(told(&lines), ["#1"]);
-        assert_eq!(shown(&lines), [Shown::All, Shown::Some]);
-        // While the main loop waits for the subagent, it is none of the main loop.
-        let lines = [SENT, STARTED, OF_SUBAGENT, first, SENT];
-        assert_eq!((told(&lines), shown(&lines)), (vec!["#1".into(), "#2".into()], vec![Shown::All]));
-        // Once the subagent has ended, neither.
-        let ended = "[Stall] agent_completion agentId=a";
-        let lines = [STARTED, SENT, OF_SUBAGENT, ended, first, SENT];
-        assert_eq!(
-            (told(&lines), shown(&lines)),
-            (vec!["#1".into(), "500".into(), "#1".into()], vec![Shown::All])
-        );
-    }
-}
+mod tests;

@@ -153,6 +153,11 @@ fn is_at_least(version: &str, least: [u64; 3]) -> bool {
     version >= least
 }
 
+/// Returns whether a request is of the conversation itself: in print mode, or interactive.
+fn is_main(query: &str) -> bool {
+    query == "sdk" || query.starts_with("repl_main_thread")
+}
+
 /// Returns the model that a name stands for: the program's own `opus[1m]` asks `opus`, with a longer context.
 pub(crate) fn model_of(name: String) -> String {
     match name.strip_suffix(']').and_then(|name| name.rsplit_once('[')) {

@@ -8,7 +8,7 @@ use retryscope_events::{
 use retryscope_record::{Anchor, Facts, Mark, Place, RunKey, Shown, Sink, Statement};
 
 use super::otlp_logs::{self, Logs};
-use super::{AGENT, model_of};
+use super::{AGENT, is_main, model_of};
 use crate::otlp::{Attributes, Consumer, LogRecord, Span};
 
 /// Claude Code's part of the telemetry.
@@ -76,20 +76,25 @@ fn span(place: Place, session: &str, span: &Span<'_>, sink: &mut dyn Sink) {
         event.turn = attributes.string("prompt.id");
         Statement::Event(Box::new(event), None)
     };
-    let source = if query_of(span) == "compact" { Source::Background } else { Source::Foreground };
+    if let Some(id) = attributes.get("request_id") {
+        say(mark(Mark::Anchor(Anchor::of(id))));
+    }
+    let query = query_of(span);
+    let mut attempts = span.events.iter().filter(|(name, ..)| name == "gen_ai.request.attempt").peekable();
+    if query.is_empty() && attempts.peek().is_none() {
+        // The versions whose spans have no attempts ask a side call with nearly each prompt, and do not say which it is.
+        return;
+    }
+    let source = if query.is_empty() || is_main(query) { Source::Foreground } else { Source::Background };
     let request =
         ModelRequest::new().request_id(request_id.clone()).source(source).candidate(candidate.clone());
     say(event(span.started_at, request.into()));
-    let attempts = span.events.iter().filter(|(name, ..)| name == "gen_ai.request.attempt");
     for (n, (_, at, _)) in attempts.enumerate() {
         let mut attempt =
             ModelAttempt::new().request_id(request_id.clone()).attempt_id(format!("{request_id}.{n}"));
         attempt.started_at = *at;
         attempt.candidate = Some(candidate.clone());
         say(event(*at, attempt.into()));
-    }
-    if let Some(id) = attributes.get("request_id") {
-        say(mark(Mark::Anchor(Anchor::of(id))));
     }
     if attributes.get("success") == Some("false") {
         let mut failed = ModelFailed::new().request_id(request_id).candidate(candidate);
@@ -118,4 +123,53 @@ pub(super) fn facts(resource: &Attributes, attributes: &Attributes) -> Mark {
 
 pub(super) fn provider(name: String) -> String {
     if name == "firstParty" { "anthropic".to_owned() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use retryscope_events::Body;
+    use retryscope_record::Collected;
+
+    use super::*;
+
+    /// Returns whether the requests that a span tells are of the conversation itself.
+    fn is_foreground(query: Option<&str>, attempts: usize) -> Vec<bool> {
+        let resource = Attributes::default();
+        let pairs = [("session.id", Some("s")), ("query_source_safe", query)];
+        let pairs = pairs.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
+        let attributes = Attributes::from_pairs(pairs);
+        let attempt = || ("gen_ai.request.attempt".into(), None, Attributes::default());
+        let said = Span {
+            resource: &resource,
+            name: "claude_code.llm_request".into(),
+            id: Some("1".to_owned()),
+            attributes,
+            events: std::iter::repeat_with(attempt).take(attempts).collect(),
+            trace: None,
+            started_at: None,
+            ended_at: None,
+        };
+        let mut sink = Collected::default();
+        let mut export = Export::default();
+        export.span(Place::Whole, &said, &mut sink);
+        export.end_of_body(Place::Whole, &mut sink);
+        let source = |(_, item): (_, Statement)| match item {
+            Statement::Event(event, _) => match event.body {
+                Body::ModelRequest(request) => Some(request.source == Some(Source::Foreground)),
+                _ => None,
+            },
+            Statement::Mark { .. } => None,
+        };
+        sink.items.into_iter().filter_map(source).collect()
+    }
+
+    #[test]
+    fn a_span_of_a_side_call_is_none_of_the_conversation() {
+        assert_eq!(is_foreground(Some("sdk"), 2), [true]);
+        assert_eq!(is_foreground(Some("compact"), 1), [false]);
+        assert_eq!(is_foreground(Some("generate_session_title"), 1), [false]);
+        // What does not say whose it is, in versions that name no attempts, tells nothing.
+        assert_eq!(is_foreground(None, 2), [true]);
+        assert!(is_foreground(None, 0).is_empty());
+    }
 }

@@ -14,7 +14,7 @@ use retryscope_events::{
 use retryscope_record::{Anchor, Item, Mark, Place, RunKey, Shown, Sink, TurnOutcome};
 
 use super::otlp::{facts, provider};
-use super::{AGENT, model_of};
+use super::{AGENT, is_main, model_of};
 use crate::otlp::{Attributes, LogRecord};
 use crate::timeline::{Due, Timeline};
 
@@ -326,11 +326,6 @@ impl Say<'_> {
             ..Candidate::default()
         }
     }
-}
-
-/// Returns whether a request is of the conversation itself: in print mode, or interactive.
-fn is_main(query: &str) -> bool {
-    query == "sdk" || query.starts_with("repl_main_thread")
 }
 
 #[cfg(test)]

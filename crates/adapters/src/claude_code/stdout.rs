@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use retryscope_record::{Anchor, Facts, GapKind, Item, Mark, Place, RawFailure, RunKey, Shown, Sink};
 
-use super::transcript::{is_interrupt, status_in, usage_of};
+use super::transcript::{is_interrupt, is_of_the_program, status_in, usage_of};
 use super::{AGENT, is_at_least, model_of, subagent_key};
 use crate::LineDecoder;
 use crate::json::Object;
@@ -58,6 +58,12 @@ struct Session {
 const FIRST_WITH_RETRIES: [u64; 3] = [2, 1, 77];
 
 const RETRIES: &str = "standard output shows retries after HTTP and connection errors, but no silent repeats";
+
+const REFUSED: &str =
+    "standard output does not show a request that was refused for its length before compaction";
+
+const CANCELLED: &str =
+    "standard output does not say whether anything was asked before the person interrupted";
 
 const ONLY_RESULT: &str = "this output format shows only the result";
 
@@ -112,6 +118,12 @@ impl LineDecoder for Stdout {
             (Some("system"), Some("api_retry")) => {
                 self.now().show_retries(true, &mut say);
                 self.retry(&record, &record, None, &mut say);
+            }
+            (Some("system"), Some("compact_boundary")) => {
+                let compaction = record.object("compact_metadata").unwrap_or_default();
+                if compaction.is("trigger", "auto") {
+                    self.now().show(Shown::Some, Shown::Some, REFUSED, &mut say);
+                }
             }
             (Some("system"), Some("model_fallback")) => self.fallback(&record, &[], &mut say),
             (Some("system"), Some("model_refusal_fallback")) => {
@@ -293,6 +305,10 @@ impl Stdout {
             let text =
                 message.objects("content").and_then(|blocks| blocks.iter().find_map(|b| b.string("text")));
             let Some(text) = text else { return };
+            // What a command gave ends like an answer; without a login nothing is asked.
+            if message.is("stop_reason", "end_turn") || is_of_the_program(&text) {
+                return;
+            }
             let request_id = asked.ensure(say);
             asked.open = false;
             asked.failed = true;

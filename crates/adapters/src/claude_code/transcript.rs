@@ -6,6 +6,7 @@
 //! hidden.
 
 mod answers;
+mod early;
 mod lines;
 mod requests;
 
@@ -18,9 +19,10 @@ use retryscope_record::{
     Anchor, Facts, GapKind, Item, Mark, Place, RawFailure, RunKey, Shown, Sink, TurnOutcome,
 };
 
-pub(super) use self::answers::{status_in, usage_of};
+pub(super) use self::answers::{is_of_the_program, status_in, usage_of};
+use self::early::Early;
 use self::lines::{INTERRUPT, inner_member, matters, may_interrupt};
-use self::requests::{Chain, OpenRequest};
+use self::requests::{Chain, Ended, OpenRequest};
 use super::{AGENT, subagent_key};
 use crate::LineDecoder;
 use crate::json::Object;
@@ -44,10 +46,12 @@ pub(super) struct Transcript {
     /// The logical request that is open, or was last.
     request: Option<OpenRequest>,
     requests: u64,
+    ended: VecDeque<Ended>,
     /// A line since the last request could not be read; it may have been the next one.
     unread: bool,
     /// Requests known only by their error.
     lost: u64,
+    early: Early,
     last_message_id: Option<Anchor>,
     /// The event that was said last: the next one has the same run, and mostly the same turn.
     event: Option<Box<Event>>,
@@ -92,6 +96,10 @@ impl LineDecoder for Transcript {
             self.record(place, line, sink);
         }
     }
+
+    fn end(&mut self, sink: &mut dyn Sink) {
+        self.tell_early(sink);
+    }
 }
 
 impl Transcript {
@@ -115,6 +123,13 @@ impl Transcript {
         {
             return;
         }
+        if self.is_early(&kind, &record) {
+            self.early.hold(place, record.time("timestamp"), line);
+            return;
+        }
+        if self.early.is_before(&kind, record.time("timestamp")) {
+            self.tell_early(sink);
+        }
         let Some(run) = self.run.clone() else { return };
         let event = &mut self.event.take();
         let mut say = Say { place, run, at: record.time("timestamp"), event, sink };
@@ -135,6 +150,9 @@ impl Transcript {
             _ => {}
         }
         self.event = event.take();
+        if self.turn.is_some() || self.maybe_prompt.is_some() {
+            self.tell_early(sink);
+        }
     }
 }
 
@@ -215,6 +233,7 @@ impl Transcript {
             self.run = Some(key.clone());
             self.shown = None;
             self.request = None;
+            self.ended.clear();
             self.turn = None;
             self.maybe_prompt = None;
             let mut say = Say { place, run: key.clone(), at: None, event: &mut None, sink };

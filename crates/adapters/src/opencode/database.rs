@@ -11,7 +11,7 @@ use retryscope_record::{Facts, GapKind, Mark, Place, RunKey, Shown, Sink};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::AGENT;
-use super::message::{Assistant, Steps};
+use super::message::{self, Assistant, NO_RETRIES, Steps};
 use crate::DatabaseDecoder;
 use crate::json::Object;
 use crate::say::Say;
@@ -195,8 +195,7 @@ fn made_at(database: &Connection, session: &str) -> Option<DateTime<Utc>> {
 
 /// What stored messages show: how each request ended, and no attempt.
 pub(super) fn shows(requests: Shown, say: &mut Say<'_>) {
-    let because = "opencode stores no retry: a request that was repeated looks like one that was not";
-    say.mark(&Mark::Shows { source: Source::Foreground, requests, attempts: Shown::None, because });
+    message::shows(requests, NO_RETRIES, say);
     let because = "the title request is not stored";
     say.mark(&Mark::Shows {
         source: Source::Background,
@@ -224,6 +223,11 @@ fn steps(database: &Connection, message: &str) -> rusqlite::Result<Steps> {
             "step-finish" => steps.finished = count,
             _ => {}
         }
+    }
+    if steps.started == 0 {
+        // Whatever it gave: its kind stands first.
+        let kind = "select exists(select 1 from part where message_id = ?1 and instr(substr(data, 1, 64), '\"type\":\"tool\"') > 0)";
+        steps.has_tool = database.query_row(kind, [message], |row| row.get(0))?;
     }
     Ok(steps)
 }

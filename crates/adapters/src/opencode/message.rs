@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use retryscope_events::{
     AttemptOutcome, Candidate, ModelAttempt, ModelFailed, ModelRequest, ModelResponse, Source, Usage,
 };
-use retryscope_record::{Mark, RawFailure, TurnOutcome};
+use retryscope_record::{Mark, RawFailure, Shown, TurnOutcome};
 
 use crate::json::Object;
 use crate::say::Say;
@@ -19,7 +19,15 @@ pub(super) struct Steps {
     pub(super) finished: u64,
     /// When the output of the last attempt began.
     pub(super) last_started: Option<DateTime<Utc>>,
+    /// It holds what a tool gave.
+    pub(super) has_tool: bool,
 }
+
+pub(super) const NO_RETRIES: &str =
+    "opencode stores no retry: a request that was repeated looks like one that was not";
+
+const CANCELLED: &str =
+    "opencode stores a message that was cancelled before anything came alike, sent or not";
 
 /// Orphans that are told one by one; more than that is no message of a real run.
 const ORPHAN_LIMIT: u64 = 1000;
@@ -57,6 +65,19 @@ impl<'a> Assistant<'a> {
     /// Says what the message says. The attempts told are a lower bound.
     pub(super) fn say(&self, steps: Steps, say: &mut Say<'_>) {
         say.turn.clone_from(&self.turn);
+        if self.is_of_the_person(steps) {
+            return;
+        }
+        if self.may_be_unsent(steps) {
+            say.at = self.completed.or(self.created);
+            shows(Shown::Some, CANCELLED, say);
+            let end = self.end_of_turn();
+            if let Some((outcome, reason, message)) = end {
+                say.mark(&Mark::TurnEnded { turn: self.turn.clone(), outcome, reason, message });
+            }
+            shows(Shown::All, NO_RETRIES, say);
+            return;
+        }
         say.at = self.created;
         let mut request = ModelRequest::new()
             .request_id(self.id)
@@ -107,6 +128,16 @@ impl<'a> Assistant<'a> {
         }
     }
 
+    /// Returns whether it holds a command that the person ran: a model's call of a tool stands in a step.
+    fn is_of_the_person(&self, steps: Steps) -> bool {
+        steps.has_tool && steps.started == 0 && self.finish.is_none() && self.error.is_none()
+    }
+
+    /// Returns whether the person may have stopped it before anything was sent.
+    fn may_be_unsent(&self, steps: Steps) -> bool {
+        steps == Steps::default() && self.error.as_ref().is_some_and(is_abort)
+    }
+
     fn say_error(&self, error: &Object<'_>, say: &mut Say<'_>) {
         if is_abort(error) {
             return;
@@ -131,6 +162,11 @@ impl<'a> Assistant<'a> {
             self.completed.is_some() && !matches!(finish, "tool-calls" | "unknown" | "error") && !is_summary;
         over.then(|| (TurnOutcome::Succeeded, self.finish.clone(), None))
     }
+}
+
+/// Says how many of the requests stored messages show.
+pub(super) fn shows(requests: Shown, because: &'static str, say: &mut Say<'_>) {
+    say.mark(&Mark::Shows { source: Source::Foreground, requests, attempts: Shown::None, because });
 }
 
 fn is_abort(error: &Object<'_>) -> bool {
@@ -221,19 +257,19 @@ mod tests {
 
     #[test]
     fn a_step_start_too_many_is_an_attempt_that_broke() {
-        let broken = say(DONE, Steps { started: 2, finished: 1, last_started: None });
+        let broken = say(DONE, Steps { started: 2, finished: 1, ..Steps::default() });
         assert_eq!(
             broken,
             ["model.request", "model.attempt", "model.attempt", "model.response", "Succeeded"]
         );
-        let clean = say(DONE, Steps { started: 1, finished: 1, last_started: None });
+        let clean = say(DONE, Steps { started: 1, finished: 1, ..Steps::default() });
         assert_eq!(clean.len(), 4);
     }
 
     #[test]
     fn an_orphan_of_a_failed_message_is_the_failure_itself() {
         let info = r#"{"time":{"completed":1795985587491},"error":{"name":"APIError","data":{"message":"m","statusCode":500}}}"#;
-        let said = say(info, Steps { started: 1, finished: 0, last_started: None });
+        let said = say(info, Steps { started: 1, finished: 0, ..Steps::default() });
         assert_eq!(said, ["model.request", "model.attempt", "model.failed", "Failed"]);
     }
 
@@ -250,6 +286,27 @@ mod tests {
         assert_eq!((failed.status, failed.message.as_deref(), failed.code), (Some(503), Some("busy"), None));
         assert_eq!(raw.unwrap().headers, [("retry-after".to_owned(), "3".to_owned())]);
     }
+
+    #[test]
+    fn what_the_person_ran_is_no_request() {
+        let ran = r#"{"parentID":"msg_0","time":{"created":1795985483029,"completed":1795985587491}}"#;
+        let has_tool = Steps { has_tool: true, ..Steps::default() };
+        assert!(say(ran, has_tool).is_empty());
+        // Near misses: a model's call stands in a step; what has no part of a tool was asked.
+        let called = Steps { started: 1, ..has_tool };
+        assert_eq!(say(ran, called), ["model.request", "model.attempt", "model.failed"]);
+        assert_eq!(say(ran, Steps::default()), ["model.request", "model.attempt", "model.failed"]);
+    }
+
+    #[test]
+    fn what_was_cancelled_before_anything_came_may_not_have_been_sent() {
+        let info = r#"{"time":{"completed":1795985587491},"error":{"name":"MessageAbortedError","data":{}}}"#;
+        assert_eq!(say(info, Steps::default()), ["Cancelled"]);
+        // Near miss: output had begun.
+        let begun = Steps { started: 1, ..Steps::default() };
+        assert_eq!(say(info, begun), ["model.request", "model.attempt", "Cancelled"]);
+    }
+
     #[test]
     fn the_native_runtime_puts_the_status_into_the_text() {
         let status = |text: &str| {

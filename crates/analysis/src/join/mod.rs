@@ -198,6 +198,11 @@ fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
         all.filter(|(_, turn)| !is_empty(turn)).partition(|(_, turn)| !single && turn.begins_elsewhere);
     // What goes on with a turn is placed when that one is.
     for (part, turn) in first.into_iter().chain(later) {
+        // Which of several turns its requests are of is not told, and each of them may be told already.
+        if turn.holds_turns && groups.iter().filter(|(_, members)| is_beside(members, turn)).count() > 1 {
+            left_out += 1;
+            continue;
+        }
         let requests = turn.requests.iter().filter(|r| r.id_is_native).map(|r| r.id.as_str());
         let named = turn.key.as_deref().into_iter().chain(requests).map(Anchor::of);
         let ids: BTreeSet<Anchor> = turn.ids.iter().copied().chain(named).collect();
@@ -284,6 +289,15 @@ fn beginning_of(
         .max_by_key(|(_, _, before)| before.started_at)?;
     let (index, of, before) = last;
     may_go_on(of, before, turn).then_some(index)
+}
+
+/// Returns whether one of the turns took place while another one did, unless their times tell otherwise.
+fn is_beside(members: &Joined<'_>, turn: &TurnView) -> bool {
+    let is_apart = |from: Option<DateTime<Utc>>, to: Option<DateTime<Utc>>| {
+        from.zip(turn.last_at).is_some_and(|(from, last)| from > last)
+            || to.zip(turn.started_at).is_some_and(|(to, first)| to < first)
+    };
+    members.iter().any(|(_, other)| !is_apart(other.started_at, other.last_at))
 }
 
 fn is_empty(turn: &TurnView) -> bool {

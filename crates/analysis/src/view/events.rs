@@ -18,7 +18,7 @@ use crate::run::Told;
 
 use super::candidate::differs;
 use super::memo::Memo;
-use super::request::{Pending, RequestEnd, RequestView, close};
+use super::request::{Pending, RequestView, close};
 use super::{End, ViewOfRun};
 
 /// What a body says of a failure: the bodies of failures name most of it alike, and some say more.
@@ -297,8 +297,8 @@ impl ViewOfRun {
             request.pending = None;
             let last = request.attempts.len() - 1;
             &mut request.attempts[last]
-        } else if request.end == Some(RequestEnd::Answered) && !request.attempts.is_empty() {
-            request.before_the_answer(origin, event.ts)
+        } else if request.comes_before_the_end(event.ts) {
+            request.before_the_end(origin, event.ts)
         } else {
             request.current(origin, event.ts)
         };

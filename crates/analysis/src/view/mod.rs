@@ -107,6 +107,7 @@ impl Default for Visibility {
 
 /// One turn in one source.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a statement of its own that a source makes")]
 pub(crate) struct TurnView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<String>,
@@ -131,6 +132,9 @@ pub(crate) struct TurnView {
     /// It may go on with a turn of which another source holds the beginning.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) begins_elsewhere: bool,
+    /// It may hold several turns of the run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) holds_turns: bool,
     /// Something in it could not be read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) has_gap: bool,

@@ -329,8 +329,18 @@ impl RequestView {
         }
     }
 
-    /// Adds an attempt that a record speaks of after the answer was told: it stands before the one that was answered.
-    pub(super) fn before_the_answer(&mut self, origin: Origin, now: Option<DateTime<Utc>>) -> &mut Attempt {
+    /// Returns whether what a record speaks of `now` came before the last attempt ended, and its end was told already.
+    pub(super) fn comes_before_the_end(&self, now: Option<DateTime<Utc>>) -> bool {
+        let Some(last) = self.attempts.last() else { return false };
+        match self.end {
+            Some(RequestEnd::Answered) => true,
+            Some(RequestEnd::GivenUp) => now.zip(last.ended_at).is_some_and(|(now, end)| now < end),
+            Some(RequestEnd::Cancelled) | None => false,
+        }
+    }
+
+    /// Adds an attempt that a record speaks of after the end was told: it stands before the one that ended the request.
+    pub(super) fn before_the_end(&mut self, origin: Origin, now: Option<DateTime<Utc>>) -> &mut Attempt {
         self.push(origin, Evidence::Derived, now);
         let last = self.attempts.len() - 1;
         self.attempts.swap(last - 1, last);

@@ -6,8 +6,8 @@ use chrono::{DateTime, Utc};
 use retryscope_events::ModelFailed;
 use retryscope_record::{Anchor, Facts, Mark, Place, RunKey, Shown, Sink, TurnOutcome};
 
-use super::{ONLY_RESULT, Say, Session, Stdout};
-use crate::claude_code::transcript::status_in;
+use super::{CANCELLED, ONLY_RESULT, Say, Session, Stdout};
+use crate::claude_code::transcript::{is_of_the_program, status_in};
 use crate::json::Object;
 
 /// How a turn ended.
@@ -39,10 +39,13 @@ impl Stdout {
         }
         self.late = None;
         let session = self.now();
+        let EndOfTurn { outcome, reason, message } = end_of(record, session.is_interrupted);
         if session.asked_nothing(record) {
             if !session.is_announced {
                 session.show(Shown::All, Shown::None, ONLY_RESULT, say);
             }
+        } else if outcome == TurnOutcome::Cancelled && session.main.requests == session.asked_before {
+            session.show(Shown::Some, Shown::None, CANCELLED, say);
         } else if session.main.requests == 0
             || !session.is_announced && session.main.requests == session.asked_before
         {
@@ -50,7 +53,6 @@ impl Stdout {
             session.show(Shown::Some, Shown::None, ONLY_RESULT, say);
             session.main.ensure(say);
         }
-        let EndOfTurn { outcome, reason, message } = end_of(record, session.is_interrupted);
         if outcome == TurnOutcome::Failed && self.held.is_none() {
             self.last_failed(record, message.as_deref(), say);
         }
@@ -93,11 +95,14 @@ impl Stdout {
 }
 
 impl Session {
-    /// Returns whether a process ended before it asked for anything.
+    /// Returns whether a turn ended before it asked for anything.
     fn asked_nothing(&self, result: &Object<'_>) -> bool {
-        self.main.requests == self.asked_before
-            && result.u64("num_turns") == Some(0)
-            && result.u64("duration_api_ms").unwrap_or(0) == 0
+        let no_turns = result.u64("num_turns") == Some(0) && result.u64("duration_api_ms").unwrap_or(0) == 0;
+        let refused = || {
+            result.bool("is_error") == Some(true)
+                && result.str("result").is_some_and(|text| is_of_the_program(&text))
+        };
+        self.main.requests == self.asked_before && (no_turns || refused())
     }
 }
 

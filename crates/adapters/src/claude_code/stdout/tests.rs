@@ -255,3 +255,59 @@ fn a_login_that_is_refused_may_not_be_asked_with_again() {
     assert_eq!(attempts(503, "It failed"), None);
     assert_eq!(attempts(401, "API Error: 529 Overloaded"), None);
 }
+
+#[test]
+fn what_the_program_itself_said_is_no_request() {
+    let said = |members: &str, text: &str| {
+        format!(
+            r#"{{"type":"assistant","session_id":"s","uuid":"u","message":{{"id":"m","model":"<synthetic>",{members}"content":[{{"type":"text","text":"{text}"}}]}}}}"#
+        )
+    };
+    let result =
+        |members: &str| format!(r#"{{"type":"result","session_id":"s","subtype":"success",{members}}}"#);
+    // What a command gave.
+    let command = said(r#""stop_reason":"end_turn","#, "Total cost: 0");
+    let none = result(r#""is_error":false,"num_turns":0,"duration_api_ms":0,"result":"Total cost: 0""#);
+    assert_eq!(kinds(&[BEGIN, &command, &none]), ["Succeeded"]);
+    // There is no login.
+    let refused = said(r#""stop_reason":"stop_sequence","#, "Not logged in · Please run /login");
+    let failed = result(r#""is_error":true,"num_turns":1,"result":"Not logged in · Please run /login""#);
+    assert_eq!(kinds(&[BEGIN, &refused, &failed]), ["Failed"]);
+    assert_eq!(kinds(&[&failed]), ["Failed"]);
+    // Near miss: the login was refused.
+    let asked = said(r#""stop_reason":"stop_sequence","#, "Please run /login · API Error: 401 {}");
+    let failed = result(r#""is_error":true,"num_turns":1,"result":"Please run /login · API Error: 401 {}""#);
+    assert_eq!(kinds(&[BEGIN, &asked, &failed]), ["model.request", "model.failed", "Failed"]);
+}
+
+/// Returns how much of the foreground is shown, each time that is said.
+fn shown(lines: &[&str]) -> Vec<Shown> {
+    let shown = |(_, item): (_, Statement)| match item {
+        Statement::Mark { mark: Mark::Shows { source: Source::Foreground, requests, .. }, .. } => {
+            Some(requests)
+        }
+        _ => None,
+    };
+    read(lines).items.into_iter().filter_map(shown).collect()
+}
+
+#[test]
+fn a_turn_that_shows_nothing_before_an_interrupt_may_have_asked() {
+    let aborted = r#"{"type":"result","session_id":"s","subtype":"error_during_execution","is_error":true,"num_turns":2,"terminal_reason":"aborted_streaming"}"#;
+    assert_eq!(kinds(&[BEGIN, aborted]), ["Cancelled"]);
+    assert_eq!(shown(&[BEGIN, aborted]).last(), Some(&Shown::Some));
+    // Near miss: a retry shows that it asked.
+    assert_eq!(kinds(&[BEGIN, RETRY, aborted]), ["model.request", "model.retry", "Cancelled"]);
+    assert_eq!(shown(&[BEGIN, RETRY, aborted]).last(), Some(&Shown::All));
+}
+
+#[test]
+fn a_request_may_have_been_refused_before_an_automatic_compaction() {
+    let compacted = |trigger: &str| {
+        format!(
+            r#"{{"type":"system","subtype":"compact_boundary","session_id":"s","compact_metadata":{{"trigger":"{trigger}"}}}}"#
+        )
+    };
+    assert_eq!(shown(&[BEGIN, &compacted("auto")]).last(), Some(&Shown::Some));
+    assert_eq!(shown(&[BEGIN, &compacted("manual")]).last(), Some(&Shown::All));
+}

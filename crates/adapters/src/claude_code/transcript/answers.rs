@@ -50,11 +50,12 @@ impl Transcript {
             .or_else(|| message.string("content"));
         let turn = self.turn.clone();
         let reason = record.string("apiError").or_else(|| record.str("error").map(Cow::into_owned));
-        // Without a request on the wire: the program refused before it asked.
-        let local = text
-            .as_deref()
-            .is_some_and(|t| t.starts_with("Not logged in") || t.starts_with("Please run /login"));
-        if self.has_request_lines && self.is_all_told() || local && !self.has_request_lines {
+        let local = text.as_deref().is_some_and(is_of_the_program);
+        if local && self.has_request_lines && self.request.take().is_some_and(|request| !request.is_over) {
+            // The line of a request is written before its login is looked for.
+            say.mark(&Mark::Copied);
+        }
+        if self.has_request_lines && self.is_all_told() || local {
             let outcome = TurnOutcome::Failed;
             say.mark(&Mark::TurnEnded { turn, outcome, reason, message: text });
             return;
@@ -77,9 +78,7 @@ impl Transcript {
         let details = record.string("errorDetails");
         let raw = details.map(|body| RawFailure { headers: Vec::new(), body: Some(body) });
         say.event(turn.as_ref(), record.string("uuid"), failed, raw.as_ref());
-        if let Some(request) = &mut self.request {
-            request.is_over = true;
-        }
+        self.end_request(say.at);
         say.mark(&Mark::TurnEnded { turn, outcome: TurnOutcome::Failed, reason, message: text });
     }
 
@@ -99,8 +98,8 @@ impl Transcript {
         if self.has_request_lines && message.str("stop_reason").is_none() {
             return;
         }
-        let Some(request) = &mut self.request else { return };
-        request.is_over = true;
+        self.end_request(say.at);
+        let Some(request) = &self.request else { return };
         let turn = request.turn.clone();
         let candidate = Candidate {
             provider: model.as_deref().and_then(provider_of_model).map(str::to_owned),
@@ -127,6 +126,12 @@ impl Transcript {
             say.mark(&Mark::TurnEnded { turn, outcome, reason, message: None });
         }
     }
+}
+
+/// Returns whether a final error is the program's own: without a login it refuses before it asks.
+pub(in crate::claude_code) fn is_of_the_program(text: &str) -> bool {
+    let begins = ["Not logged in", "Please run /login"].iter().any(|beginning| text.starts_with(beginning));
+    begins && !text.contains("API Error")
 }
 
 /// Older versions give the status in the text only: `API Error: 529 {...}`.

@@ -3,6 +3,7 @@
 //!
 //! Not for: how a request ended (see `answers`).
 
+use chrono::{DateTime, Utc};
 use retryscope_events::{Candidate, Layer, ModelAttempt, ModelFailed, ModelRequest, ModelRetry, Source};
 use retryscope_record::{Anchor, GapKind, Mark, RawFailure, Shown};
 
@@ -12,6 +13,16 @@ use crate::json::Object;
 
 /// Requests whose chain is remembered; a base is nearly always the request just before.
 const CHAIN_LIMIT: usize = 1024;
+
+/// Ended requests that are remembered; their errors are written down with the next prompt.
+const ENDED_LIMIT: usize = 256;
+
+/// A request that is over.
+pub(super) struct Ended {
+    at: DateTime<Utc>,
+    id: String,
+    turn: Option<String>,
+}
 
 pub(super) struct Chain {
     pub(super) root: String,
@@ -145,11 +156,16 @@ impl Transcript {
         if !self.has_request_lines {
             self.show(Shown::Some, "this version's transcript shows retries after an HTTP or connection error, but no silent repeats", say);
         }
-        self.ensure_request(None, say);
+        let late = self.late(say.at).map(|ended| (ended.id.clone(), ended.turn.clone()));
+        if late.is_none() {
+            self.ensure_request(None, say);
+        }
         self.attempt_of_error(record.u64("retryAttempt"), say);
         let error = record.object("error").unwrap_or_default();
         let mut retry = ModelRetry::new().layer(Layer::Agent);
-        retry.request_id = self.request.as_ref().map(|r| r.id.clone());
+        let own = || self.request.as_ref().map(|r| (r.id.clone(), r.turn.clone()));
+        let (request_id, turn) = late.clone().or_else(own).unzip();
+        retry.request_id = request_id;
         retry.attempt = record.u64("retryAttempt");
         retry.max_attempts = record.u64("maxRetries").map(|n| n + 1);
         retry.delay_ms = record.u64("retryInMs");
@@ -167,7 +183,7 @@ impl Transcript {
         if let Some(id) = &retry.upstream_request_id {
             say.mark(&Mark::Anchor(Anchor::of(id)));
         }
-        if let Some(request) = &mut self.request {
+        if let Some(request) = self.request.as_mut().filter(|_| late.is_none()) {
             request.refused = retry.upstream_request_id.as_deref().map(Anchor::of).zip(retry.attempt);
         }
         let headers = error.object("headers").map(|headers| {
@@ -179,8 +195,27 @@ impl Transcript {
                 .collect()
         });
         let raw = headers.map(|headers| RawFailure { headers, body: None });
-        let turn = self.request.as_ref().map_or(&self.turn, |r| &r.turn);
+        let turn = turn.unwrap_or_else(|| self.turn.clone());
         say.event(turn.as_ref(), record.string("uuid"), retry, raw.as_ref());
+    }
+
+    /// The request has its answer or its final error. Versions without request lines may write errors of it down later.
+    pub(super) fn end_request(&mut self, at: Option<DateTime<Utc>>) {
+        let Some(request) = &mut self.request else { return };
+        request.is_over = true;
+        if let Some(at) = at.filter(|_| !self.has_request_lines) {
+            if self.ended.len() == ENDED_LIMIT {
+                self.ended.pop_front();
+            }
+            self.ended.push_back(Ended { at, id: request.id.clone(), turn: request.turn.clone() });
+        }
+    }
+
+    /// Returns the request of an error that was written down only after its end, with the prompt that follows: what came
+    /// before an end is of no later request.
+    fn late(&self, at: Option<DateTime<Utc>>) -> Option<&Ended> {
+        let at = at.filter(|_| !self.has_request_lines)?;
+        self.ended.iter().find(|ended| at < ended.at)
     }
 
     /// Each request has one error at most: a further one, after a line that could not be read, is of a request in that line.

@@ -347,3 +347,74 @@ fn another_record_is_left_out_unless_it_is_broken() {
         assert!(lines::matters(ours.as_bytes()), "{ours}");
     }
 }
+
+/// Returns an error that came so many seconds after the minute and hangs below a record.
+fn error_at(uuid: &str, parent: &str, second: u32) -> String {
+    format!(
+        r#"{{"type":"system","subtype":"api_error","sessionId":"s","uuid":"{uuid}","parentUuid":"{parent}","timestamp":"2026-01-02T03:04:{second:02}.000Z","retryAttempt":1,"error":{{"status":529}}}}"#
+    )
+}
+
+fn at(line: &str, parent: &str, second: u32) -> String {
+    let members = format!(r#"{{"parentUuid":"{parent}","timestamp":"2026-01-02T03:04:{second:02}.000Z","#);
+    line.replacen('{', &members, 1)
+}
+
+#[test]
+fn an_error_above_the_first_prompt_is_of_its_request() {
+    let (one, two) = (at(&prompt("u1", "", r#""x""#), "", 1), at(&prompt("u2", "", r#""y""#), "a1", 8));
+    let answers = [at(&answer("1"), "e1", 3), at(&answer("2"), "u2", 9)];
+    let expected = ["turn u1", "request u1 #1", "retry u1 #1", "response u1 #1"];
+    let early = error_at("e1", "u1", 2);
+    assert_eq!(told(&[&early, &one, &answers[0], &two, &answers[1]])[..4], expected);
+    // What the program adds in the person's name begins no turn.
+    let aside = at(&prompt("m", r#""isMeta":true,"#, r#""<local-command-caveat>""#), "", 1);
+    assert_eq!(told(&[&early, &aside, &one, &answers[0]]), expected);
+    // Near misses: the prompt came later, or there is none.
+    let before = error_at("e1", "u0", 0);
+    assert_eq!(told(&[&before, &one])[..2], ["request  #1", "retry  #1"]);
+    assert_eq!(told(&[&early, &answers[0]]), ["request  #1", "retry  #1", "response  #1"]);
+}
+
+#[test]
+fn an_error_that_is_written_after_the_answer_is_of_the_same_request() {
+    let one = at(&prompt("u1", "", r#""x""#), "", 1);
+    let answered = at(&answer("1"), "u1", 5);
+    let late = [error_at("e1", "u1", 2), error_at("e2", "e1", 3)];
+    let said = told(&[&one, &answered, &late[0], &late[1]]);
+    assert_eq!(said[1..], ["request u1 #1", "response u1 #1", "retry u1 #1", "retry u1 #1"]);
+    let failed = r#"{"type":"assistant","sessionId":"s","uuid":"f","isApiErrorMessage":true,"message":{"model":"<synthetic>","content":[{"type":"text","text":"API Error: 529"}]}}"#;
+    let failed = at(failed, "u1", 5);
+    let said = told(&[&one, &failed, &late[0], &late[1]]);
+    assert_eq!(said[1..], ["request u1 #1", "failed u1 #1", "retry u1 #1", "retry u1 #1"]);
+    // Of several requests it is the first that ended after it.
+    let next = at(&answer("2"), "a1", 9);
+    let said = told(&[&one, &answered, &next, &late[0], &error_at("e3", "e1", 7)]);
+    assert_eq!(said[5..], ["retry u1 #1", "retry u1 #2"]);
+    // Near miss: it came later than the end.
+    let other = error_at("e1", "u1", 6);
+    assert_eq!(told(&[&one, &answered, &other])[3..], ["request u1 #2", "retry u1 #2"]);
+}
+
+#[test]
+fn without_a_login_nothing_is_asked() {
+    let refused = |text: &str| {
+        format!(
+            r#"{{"type":"assistant","sessionId":"s","uuid":"f","isApiErrorMessage":true,"message":{{"model":"<synthetic>","content":[{{"type":"text","text":"{text}"}}]}}}}"#
+        )
+    };
+    let taken_back = |lines: &[&str]| {
+        let lines: Vec<&[u8]> = lines.iter().map(|line| line.as_bytes()).collect();
+        let said = read_with(&lines, |transcript, place, line, sink| transcript.line(place, line, sink));
+        said.items.iter().any(|(_, item)| matches!(item, Statement::Mark { mark: Mark::Copied, .. }))
+    };
+    let none = refused("Not logged in · Please run /login");
+    assert!(!kinds(&[PROMPT, &none]).contains(&"model.request".to_owned()));
+    // With request lines, the line of the request was written before.
+    assert!(taken_back(&[PROMPT, &request("q", ""), &none]));
+    assert!(!kinds(&[PROMPT, &request("q", ""), &none]).contains(&"model.failed".to_owned()));
+    // Near miss: the login was refused.
+    let asked = refused("Please run /login · API Error: 401 {}");
+    assert!(!taken_back(&[PROMPT, &request("q", ""), &asked]));
+    assert_eq!(kinds(&[PROMPT, &asked]), ["model.request", "model.failed"]);
+}
