@@ -225,6 +225,9 @@ impl Follower {
     pub fn check_active(&mut self, listener: &mut dyn Listener) -> u64 {
         let active = self.files.values().filter(|t| !t.missing && t.is_active(ACTIVE_TIME));
         let paths: BTreeSet<PathBuf> = active.map(|t| t.state.path.clone()).collect();
+        if paths.is_empty() && self.held.is_empty() && !self.files.values().any(|t| t.missing) {
+            return 0;
+        }
         self.check(&paths, listener)
     }
 
