@@ -25,8 +25,9 @@ const WINDOW: i64 = 20_000;
 /// Most turns whose state is kept.
 const TURN_LIMIT: usize = 4_096;
 
-/// Rows worth reading: the HTTP client, the stream loop, any WebSocket.
-const TARGETS: &str = "(target like 'codex_http_client%' or target like 'codex_client%' or target like '%responses_retry' or target like '%websocket%')";
+/// Rows worth reading: the HTTP client, the stream loop, any WebSocket. The module of the stream loop was another one
+/// before 0.140.
+const TARGETS: &str = "(target like 'codex_http_client%' or target like 'codex_client%' or target like '%responses_retry' or target like 'codex_core::session::turn' or target like '%websocket%')";
 
 #[derive(Default)]
 pub(super) struct Logs {
@@ -362,9 +363,11 @@ mod tests {
             (CLIENT, &sent(200)),
             ("codex_core::responses_retry", again),
             (CLIENT, &sent(200)),
+            ("codex_core::session::turn", again),
+            (CLIENT, &sent(200)),
             (CLIENT, &sent(200)),
         ]);
-        assert_eq!(count(&read, |b| matches!(b, Body::ModelAttempt(_))), 6);
+        assert_eq!(count(&read, |b| matches!(b, Body::ModelAttempt(_))), 8);
         assert_eq!(count(&read, |b| matches!(b, Body::ModelRequest(_))), 2);
         let headers = read.items.iter().find_map(|(_, item)| match item {
             Statement::Event(_, Some(raw)) => Some(raw.headers.clone()),
