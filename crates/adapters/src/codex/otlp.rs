@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use retryscope_record::{Item, Mark, Place, RunKey, Sink};
 
 use super::AGENT;
-use super::signals::{self, Channel, Signal, Signals, is_signal};
+use super::signals::{self, Channel, SUMMARY_OVER, Signal, Signals, is_signal};
 use crate::otlp::{Attributes, Consumer, LogRecord, Span};
 use crate::timeline::{Due, Timeline};
 
@@ -156,7 +156,7 @@ impl Export {
     }
 }
 
-/// Returns what a log record would say of the answer that a span ends with. Spans have no events for it.
+/// Returns what a span that ends with an answer tells of it. Spans have no events for it.
 fn answer_of(span: &Span<'_>) -> Option<Attributes> {
     const TOKENS: [(&str, &str); 4] = [
         ("gen_ai.usage.input_tokens", "input_token_count"),
@@ -164,6 +164,9 @@ fn answer_of(span: &Span<'_>) -> Option<Attributes> {
         ("gen_ai.usage.cache_read.input_tokens", "cached_token_count"),
         ("codex.usage.reasoning_output_tokens", "reasoning_token_count"),
     ];
+    if matches!(&*span.name, "run_auto_compact" | "session_task.compact") {
+        return Some(Attributes::from_pairs([("event.name".to_owned(), SUMMARY_OVER.to_owned())]));
+    }
     if span.name != "handle_responses" {
         return None;
     }
@@ -262,6 +265,7 @@ mod tests {
             sink.items.iter().filter(|(_, item)| is_request(item)).count()
         };
         assert_eq!(requests("handle_responses"), 2);
+        assert_eq!(requests("run_auto_compact"), 2);
         assert_eq!(requests("session_task.turn"), 1);
     }
 
