@@ -35,12 +35,18 @@ pub(super) struct Rollout {
     asking: Asking,
     /// An error that the program told in the running turn, and nothing of an answer after it.
     error: Option<Told>,
-    /// A review runs, in a thread and a file of its own.
-    reviewing: bool,
-    /// The turn let another thread work.
-    is_delegated: bool,
+    review: Review,
     /// The turn left no record but its beginning.
     is_empty: bool,
+}
+
+/// A review, in a thread and a file of its own.
+#[derive(Default)]
+struct Review {
+    /// It was entered and not left.
+    runs: bool,
+    /// The running turn let the other thread work.
+    is_delegated: bool,
 }
 
 impl Rollout {
@@ -55,8 +61,7 @@ impl Rollout {
             has_turn_ids: false,
             asking: Asking::default(),
             error: None,
-            reviewing: false,
-            is_delegated: false,
+            review: Review::default(),
             is_empty: false,
         }
     }
@@ -135,8 +140,7 @@ impl Rollout {
             self.has_turn_ids = false;
             self.asking = Asking::default();
             self.error = None;
-            self.reviewing = false;
-            self.is_delegated = false;
+            self.review = Review::default();
         }
         self.version = payload.string("cli_version");
         let facts = Facts {
@@ -161,14 +165,14 @@ impl Rollout {
     fn is_elsewhere(&mut self, thread: &str, turn: Option<&str>, payload: &Object<'_>) -> bool {
         match payload.str("type").as_deref() {
             // The words of versions that do not name the thread.
-            Some("entered_review_mode") => self.reviewing = true,
-            Some("exited_review_mode" | "task_complete" | "turn_aborted") => self.reviewing = false,
+            Some("entered_review_mode") => self.review.runs = true,
+            Some("exited_review_mode" | "task_complete" | "turn_aborted") => self.review.runs = false,
             Some("task_started") => {
                 let root = payload.str("root_turn_id");
                 let is_for_ours =
                     root.is_some() && root.as_deref() == self.turn.as_deref() && root.as_deref() != turn;
-                let is_elsewhere = self.reviewing || is_for_ours;
-                self.is_delegated |= is_elsewhere;
+                let is_elsewhere = self.review.runs || is_for_ours;
+                self.review.is_delegated |= is_elsewhere;
                 return is_elsewhere;
             }
             Some("item_completed") => {
@@ -272,7 +276,7 @@ impl Rollout {
             }
             Some("task_complete") => self.complete(payload, say),
             Some("turn_aborted") => {
-                self.is_delegated = false;
+                self.review.is_delegated = false;
                 self.asking.aborted(say);
                 let turn = self.turn.take();
                 let (outcome, reason) = (TurnOutcome::Cancelled, payload.string("reason"));
@@ -296,7 +300,7 @@ impl Rollout {
 
     fn complete(&mut self, payload: &Object<'_>, say: &mut Say<'_>) {
         let turn = self.turn.take();
-        let is_delegated = std::mem::take(&mut self.is_delegated);
+        let is_delegated = std::mem::take(&mut self.review.is_delegated);
         if let Some(error) = payload.object("error") {
             let message = error.string("message").unwrap_or_default();
             let told = Told::of(&message).with_info(error.raw("codex_error_info"));
