@@ -67,7 +67,7 @@ fn version_ranges_neither_overlap_nor_leave_gaps() {
 #[test]
 fn agents_are_found_by_version_alias_and_without() {
     assert_eq!(policy("codex", "0.60.1").title, "codex 0.60");
-    assert_eq!(policy("codex", "codex-cli 0.136.0").title, "codex 0.104 to 0.170");
+    assert_eq!(policy("codex", "codex-cli 0.136.0").title, "codex 0.104 to 0.149");
     assert_eq!(policy("Claude", "2.1.332").title, "claude-code 2.1.300 and later");
     assert_eq!(find("looplane", None).unwrap().title, "rivumi generation 2");
     assert_eq!(find("pi", Some("unknown")).unwrap().title, "pi 0.76 and later");
@@ -88,6 +88,10 @@ fn measured_request_counts_come_out() {
         ("codex", "0.171.0", None, &[], server_error, 30),
         ("codex", "0.171.0", None, &[("request_max_retries", 2), ("stream_max_retries", 2)], server_error, 9),
         ("codex", "0.104.0", None, &[("request_max_retries", 2), ("stream_max_retries", 2)], server_error, 9),
+        ("codex", "0.77.0", None, &[("request_max_retries", 1), ("stream_max_retries", 2)], Failure::Status(401), 3),
+        ("codex", "0.98.0", None, &[], Failure::Status(429), 1),
+        ("omp", "14.9.9", Some("anthropic-messages"), &[("retry.maxRetries", 0)], server_error, 24),
+        ("omp", "14.9.9", Some("openai-completions"), &[("retry.maxRetries", 0)], server_error, 6),
         ("codex", "0.171.0", None, &[], Failure::Status(401), 6),
         ("codex", "0.60.1", None, &[("request_max_retries", 1), ("stream_max_retries", 2)], Failure::Status(401), 6),
         ("codex", "0.136.0", None, &[("request_max_retries", 1), ("stream_max_retries", 2)], Failure::Status(401), 3),

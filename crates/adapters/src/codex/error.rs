@@ -58,6 +58,14 @@ impl Told {
             || self.message.starts_with("Connection failed")
     }
 
+    /// Returns whether this is what became of a request, as far as the text tells.
+    pub(super) fn is_of_request(&self) -> bool {
+        self.status.is_some()
+            || self.request_id.is_some()
+            || self.is_before_stream()
+            || self.message.starts_with("stream disconnected")
+    }
+
     /// Returns whether it came over a WebSocket, as far as the text tells.
     pub(super) fn is_over_socket(&self) -> bool {
         ["url: ws", "websocket", "WebSocket"].iter().any(|word| self.message.contains(word))

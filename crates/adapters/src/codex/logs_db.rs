@@ -25,8 +25,9 @@ const WINDOW: i64 = 20_000;
 /// Most turns whose state is kept.
 const TURN_LIMIT: usize = 4_096;
 
-/// Rows worth reading: the HTTP client, the stream loop, any WebSocket.
-const TARGETS: &str = "(target like 'codex_http_client%' or target like 'codex_client%' or target like '%responses_retry' or target like '%websocket%')";
+/// Rows worth reading: the HTTP client, the stream loop, any WebSocket. The module of the stream loop was another one
+/// before 0.140.
+const TARGETS: &str = "(target like 'codex_http_client%' or target like 'codex_client%' or target like '%responses_retry' or target like 'codex_core::session::turn' or target like '%websocket%')";
 
 #[derive(Default)]
 pub(super) struct Logs {
@@ -53,6 +54,8 @@ struct Turn {
     again: bool,
     /// The last attempt of the open request.
     attempt: Option<String>,
+    /// The open request is for a summary of the conversation.
+    summarizing: bool,
 }
 
 struct Row {
@@ -225,18 +228,21 @@ impl Logs {
                 id
             })
         } else {
-            if state.streaming && !state.again {
+            // The loop of a summary does not say when it opens a stream again, and asks for one answer only.
+            let same = state.again || state.summarizing && asks_for_summary(spans);
+            if state.streaming && !same {
                 // Nothing was said against the stream before: it was answered.
                 if let Some(before) = state.open.take() {
                     say.event(ModelResponse::new().request_id(before));
                 }
                 state.attempt = None;
             }
+            state.summarizing = asks_for_summary(spans);
             ensure(state, &mut self.requests, model, say)
         };
         let row = format!("row {}", say.place_number());
         if !compaction && let Some(before) = state.attempt.replace(row.clone()) {
-            let layer = if state.again { Layer::Stream } else { Layer::Transport };
+            let layer = if state.again || state.streaming { Layer::Stream } else { Layer::Transport };
             let repeated = ModelAttempt::new().request_id(id.clone()).attempt_id(before).layer(layer);
             say.event(repeated.outcome(AttemptOutcome::Failed));
         }
@@ -268,6 +274,11 @@ impl Logs {
             state.again = false;
         }
     }
+}
+
+/// Returns whether a row stands in the spans of a summary that the program or a person asked for.
+fn asks_for_summary(spans: &str) -> bool {
+    ["run_auto_compact", "session_task.compact"].iter().any(|name| spans.contains(name))
 }
 
 fn time(seconds: i64, nanos: i64) -> Option<DateTime<Utc>> {
@@ -362,15 +373,38 @@ mod tests {
             (CLIENT, &sent(200)),
             ("codex_core::responses_retry", again),
             (CLIENT, &sent(200)),
+            ("codex_core::session::turn", again),
+            (CLIENT, &sent(200)),
             (CLIENT, &sent(200)),
         ]);
-        assert_eq!(count(&read, |b| matches!(b, Body::ModelAttempt(_))), 6);
+        assert_eq!(count(&read, |b| matches!(b, Body::ModelAttempt(_))), 8);
         assert_eq!(count(&read, |b| matches!(b, Body::ModelRequest(_))), 2);
         let headers = read.items.iter().find_map(|(_, item)| match item {
             Statement::Event(_, Some(raw)) => Some(raw.headers.clone()),
             _ => None,
         });
         assert_eq!(headers, Some(vec![("retry-after".to_owned(), "3".to_owned())]));
+    }
+
+    #[test]
+    fn the_streams_of_a_summary_are_one_request() {
+        let sent = |within: &str| {
+            format!(
+                "turn{{turn.id=\"u\" model=m}}:{within}: Request completed method=POST url=http://h/v1/responses status=200 OK headers={{}} version=HTTP/1.1"
+            )
+        };
+        let asked = |rows: &[&str]| {
+            let rows: Vec<_> = rows.iter().map(|within| (CLIENT, sent(within))).collect();
+            let rows: Vec<_> = rows.iter().map(|(target, body)| (*target, body.as_str())).collect();
+            let read = read(&rows);
+            let failed = |b: &Body| matches!(b, Body::ModelAttempt(a) if a.layer == Some(Layer::Stream));
+            (count(&read, |b| matches!(b, Body::ModelRequest(_))), count(&read, failed))
+        };
+        let (main, auto) = ("run_sampling_request{a=b}", "run_auto_compact{a=b}");
+        let manual = "turn{otel.name=\"session_task.compact\" a=b}";
+        assert_eq!(asked(&[main, auto, auto, main]), (3, 1));
+        assert_eq!(asked(&[manual, manual, manual]), (1, 2));
+        assert_eq!(asked(&[main, main]), (2, 0));
     }
 
     #[test]

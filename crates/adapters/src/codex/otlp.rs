@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use retryscope_record::{Item, Mark, Place, RunKey, Sink};
 
 use super::AGENT;
-use super::signals::{self, Channel, Signal, Signals, is_signal};
+use super::signals::{self, Channel, SUMMARY_OVER, Signal, Signals, is_signal};
 use crate::otlp::{Attributes, Consumer, LogRecord, Span};
 use crate::timeline::{Due, Timeline};
 
@@ -72,13 +72,19 @@ impl Consumer for Export {
     }
 
     fn span(&mut self, _: Place, span: &Span<'_>, _: &mut dyn Sink) {
+        let in_events = || span.events.iter().find_map(|(.., attributes)| thread_of(attributes));
+        let named = thread_of(&span.attributes).or_else(in_events);
         let thread = thread_of(&span.attributes).map(str::to_owned);
         let turn = turn_of(&span.attributes);
-        if let (Some(trace), Some(thread)) = (&span.trace, &thread)
+        if let (Some(trace), Some(named)) = (&span.trace, named)
             && (self.traces.len() < TRACE_LIMIT || self.traces.contains_key(trace))
         {
-            let known = self.traces.entry(trace.clone()).or_insert_with(|| (thread.clone(), None));
+            let known = self.traces.entry(trace.clone()).or_insert_with(|| (named.to_owned(), None));
             known.1 = turn.clone().or(known.1.take());
+        }
+        if let Some(attributes) = answer_of(span) {
+            let (trace, thread, turn) = (span.trace.clone(), thread.clone(), turn.clone());
+            self.waiting.push(Waiting { at: span.ended_at, trace, thread, turn, attributes });
         }
         for (name, at, attributes) in &span.events {
             // The name may stand in the event itself only.
@@ -150,6 +156,26 @@ impl Export {
     }
 }
 
+/// Returns what a span that ends with an answer tells of it. Spans have no events for it.
+fn answer_of(span: &Span<'_>) -> Option<Attributes> {
+    const TOKENS: [(&str, &str); 4] = [
+        ("gen_ai.usage.input_tokens", "input_token_count"),
+        ("gen_ai.usage.output_tokens", "output_token_count"),
+        ("gen_ai.usage.cache_read.input_tokens", "cached_token_count"),
+        ("codex.usage.reasoning_output_tokens", "reasoning_token_count"),
+    ];
+    if matches!(&*span.name, "run_auto_compact" | "session_task.compact") {
+        return Some(Attributes::from_pairs([("event.name".to_owned(), SUMMARY_OVER.to_owned())]));
+    }
+    if span.name != "handle_responses" {
+        return None;
+    }
+    span.attributes.get(TOKENS[0].0)?;
+    let tokens = TOKENS.iter().filter_map(|(from, to)| Some((*to, span.attributes.get(from)?)));
+    let said = tokens.chain([("event.name", "codex.sse_event")]);
+    Some(Attributes::from_pairs(said.map(|(key, value)| (key.to_owned(), value.to_owned()))))
+}
+
 /// Spans also carry the number of the operating system's thread, as `thread.id`, beside or instead of the conversation's.
 fn thread_of(attributes: &Attributes) -> Option<&str> {
     let is_name = |value: &str| value.bytes().any(|b| !b.is_ascii_digit());
@@ -214,6 +240,33 @@ mod tests {
         assert!(matches!(bodies.first(), Some(Body::ModelRequest(_))));
         assert_eq!(retry, Some(2));
         assert_eq!(bodies.iter().filter(|b| matches!(b, Body::ModelRequest(_))).count(), 1);
+    }
+
+    #[test]
+    fn the_span_of_an_answer_ends_its_request() {
+        let sent = [("event.name", "codex.api_request"), ("conversation.id", "T"), ("attempt", "0")];
+        let resource = Attributes::default();
+        let requests = |name: &'static str| {
+            let mut answer = span(&resource, "x", Vec::new());
+            answer.name = name.into();
+            answer.ended_at = DateTime::from_timestamp_millis(2);
+            answer.attributes.push("gen_ai.usage.input_tokens", "12");
+            let mut sink = Collected::default();
+            let mut export = Export::default();
+            // The span that ends first is exported first, and does not name its thread.
+            export.span(Place::Whole, &answer, &mut sink);
+            export.span(
+                Place::Whole,
+                &span(&resource, "x", vec![event(1, &sent), event(3, &sent)]),
+                &mut sink,
+            );
+            export.end_of_body(Place::Whole, &mut sink);
+            let is_request = |item: &Statement| matches!(item, Statement::Event(event, _) if matches!(event.body, Body::ModelRequest(_)));
+            sink.items.iter().filter(|(_, item)| is_request(item)).count()
+        };
+        assert_eq!(requests("handle_responses"), 2);
+        assert_eq!(requests("run_auto_compact"), 2);
+        assert_eq!(requests("session_task.turn"), 1);
     }
 
     #[test]

@@ -35,6 +35,18 @@ pub(super) struct Rollout {
     asking: Asking,
     /// An error that the program told in the running turn, and nothing of an answer after it.
     error: Option<Told>,
+    review: Review,
+    /// The turn left no record but its beginning.
+    is_empty: bool,
+}
+
+/// A review, in a thread and a file of its own.
+#[derive(Default)]
+struct Review {
+    /// It was entered and not left.
+    runs: bool,
+    /// The running turn let the other thread work.
+    is_delegated: bool,
 }
 
 impl Rollout {
@@ -49,6 +61,8 @@ impl Rollout {
             has_turn_ids: false,
             asking: Asking::default(),
             error: None,
+            review: Review::default(),
+            is_empty: false,
         }
     }
 }
@@ -98,7 +112,11 @@ impl Rollout {
             Some(same) => same,
             None => RunKey::new(AGENT, thread),
         };
+        let is_elsewhere = kind == "event_msg" && self.is_elsewhere(&run.id, turn.as_deref(), &payload);
         self.run = Some(run.clone());
+        if is_elsewhere {
+            return;
+        }
         let mut say = Say { place, run, at, turn: None, sink };
         self.enter(turn, &kind, &mut say);
         self.record(&kind, &payload, &mut say);
@@ -122,6 +140,7 @@ impl Rollout {
             self.has_turn_ids = false;
             self.asking = Asking::default();
             self.error = None;
+            self.review = Review::default();
         }
         self.version = payload.string("cli_version");
         let facts = Facts {
@@ -142,6 +161,28 @@ impl Rollout {
         }
     }
 
+    /// Returns whether a record is about the turn of another thread that works for this one: a review.
+    fn is_elsewhere(&mut self, thread: &str, turn: Option<&str>, payload: &Object<'_>) -> bool {
+        match payload.str("type").as_deref() {
+            // The words of versions that do not name the thread.
+            Some("entered_review_mode") => self.review.runs = true,
+            Some("exited_review_mode" | "task_complete" | "turn_aborted") => self.review.runs = false,
+            Some("task_started") => {
+                let root = payload.str("root_turn_id");
+                let is_for_ours =
+                    root.is_some() && root.as_deref() == self.turn.as_deref() && root.as_deref() != turn;
+                let is_elsewhere = self.review.runs || is_for_ours;
+                self.review.is_delegated |= is_elsewhere;
+                return is_elsewhere;
+            }
+            Some("item_completed") => {
+                return payload.str("thread_id").is_some_and(|named| named != thread);
+            }
+            _ => {}
+        }
+        false
+    }
+
     /// Puts a record into its turn.
     fn enter(&mut self, turn: Option<String>, kind: &str, say: &mut Say<'_>) {
         if let Some(turn) = turn.filter(|turn| self.turn.as_ref() != Some(turn))
@@ -156,12 +197,15 @@ impl Rollout {
     fn start(&mut self, turn: String, say: &mut Say<'_>) {
         self.asking.leave(say);
         self.error = None;
+        self.is_empty = true;
         self.turn = Some(turn);
         say.turn.clone_from(&self.turn);
         say.mark(&Mark::TurnStarted { turn: self.turn.clone() });
     }
 
     fn record(&mut self, kind: &str, payload: &Object<'_>, say: &mut Say<'_>) {
+        let is_bound = ["task_started", "task_complete"].iter().any(|bound| payload.is("type", bound));
+        self.is_empty &= is_bound;
         match kind {
             "turn_context" => {
                 if self.turn.is_none() {
@@ -191,6 +235,7 @@ impl Rollout {
         self.error = None;
         match &*kind {
             "message" if payload.is("role", "assistant") => self.asking.said(say),
+            "message" if payload.is("role", "user") => self.asking.prompted(say),
             "message" => self.asking.quiet(say),
             "function_call" | "custom_tool_call" | "local_shell_call" => {
                 say.anchor(payload.str("call_id"));
@@ -231,6 +276,7 @@ impl Rollout {
             }
             Some("task_complete") => self.complete(payload, say),
             Some("turn_aborted") => {
+                self.review.is_delegated = false;
                 self.asking.aborted(say);
                 let turn = self.turn.take();
                 let (outcome, reason) = (TurnOutcome::Cancelled, payload.string("reason"));
@@ -254,15 +300,23 @@ impl Rollout {
 
     fn complete(&mut self, payload: &Object<'_>, say: &mut Say<'_>) {
         let turn = self.turn.take();
+        let is_delegated = std::mem::take(&mut self.review.is_delegated);
         if let Some(error) = payload.object("error") {
             let message = error.string("message").unwrap_or_default();
             let told = Told::of(&message).with_info(error.raw("codex_error_info"));
-            self.fail(turn, told, say);
+            if is_delegated {
+                // The other thread asked, and its file tells; the history database takes the error for this one's.
+                Asking::hide("the session file does not say whose request failed", say);
+                let (outcome, reason, message) = (TurnOutcome::Failed, told.code, Some(told.message));
+                say.mark(&Mark::TurnEnded { turn, outcome, reason, message });
+            } else {
+                self.fail(turn, told, say);
+            }
             return;
         }
-        // Before 0.171 an end says nothing of an error; then a request without an answer is one.
+        // Before 0.146 an end says nothing of an error; then a request without an answer is one.
         let tells = match self.version.as_deref() {
-            Some(version) => at_least(Some(version), 0, 171),
+            Some(version) => at_least(Some(version), 0, 146),
             None => self.asking.has_usage_records(),
         };
         let silent = payload.raw("last_agent_message").is_none();
@@ -274,6 +328,13 @@ impl Rollout {
             self.asking.failed(&Told::default(), say);
             let (outcome, reason) = (TurnOutcome::Failed, None);
             say.mark(&Mark::TurnEnded { turn, outcome, reason, message: None });
+            return;
+        }
+        if !tells && silent && self.is_empty && !is_delegated {
+            // A summary that a person asked for and did not get looks like this.
+            Asking::hide("the session file has a turn without a record of what it did", say);
+            let outcome = TurnOutcome::Unknown;
+            say.mark(&Mark::TurnEnded { turn, outcome, reason: None, message: None });
             return;
         }
         self.asking.succeeded(!silent, say);
@@ -452,6 +513,102 @@ mod tests {
         ] {
             let read = read(&[&[&*meta, CONTEXT][..], &lines].concat().join("\n"));
             assert_eq!(ends(&read), [TurnOutcome::Succeeded], "{lines:?}");
+        }
+    }
+
+    fn line(kind: &str, payload: &str) -> String {
+        format!(r#"{{"timestamp":"2026-01-01T00:00:03.000Z","type":"{kind}","payload":{payload}}}"#)
+    }
+
+    fn told(payload: &str) -> String {
+        line("event_msg", payload)
+    }
+
+    const STARTED: &str = r#"{"type":"task_started","turn_id":"u","root_turn_id":"u"}"#;
+    const DONE: &str = r#"{"type":"task_complete","turn_id":"u","last_agent_message":null}"#;
+
+    #[test]
+    fn a_turn_that_only_summarized_asked_once() {
+        let said = line("response_item", r#"{"type":"message","role":"assistant"}"#);
+        let usage =
+            line("token_usage_record", r#"{"turn_id":"u","response_id":"r","usage":{"input_tokens":1}}"#);
+        let grown = told(
+            r#"{"type":"token_count","info":{"total_token_usage":{"input_tokens":9,"output_tokens":1}}}"#,
+        );
+        let compacted = line("compacted", r#"{"message":"","compaction_response_id":"r"}"#);
+        let left = told(r#"{"type":"token_count","info":null}"#);
+        let item = told(r#"{"type":"item_completed","turn_id":"u","item":{"type":"ContextCompaction"}}"#);
+        let started = told(STARTED);
+        let new = [&*started, DIED, &said, &usage, DIED, &compacted, CONTEXT, &left, &item];
+        let old = [&*started, DIED, &said, &grown, &compacted, &left];
+        for (version, lines) in [("0.171.0", &new[..]), ("0.146.1", &old[..]), ("0.128.0", &old[..])] {
+            let meta = META.replace("0.171.0", version);
+            let read = read(&[&[&*meta][..], lines, &[&told(DONE)]].concat().join("\n"));
+            assert_eq!(count(&read, |b| matches!(b, Body::ModelRequest(_))), 1, "{version}");
+            assert_eq!(count(&read, |b| matches!(b, Body::ModelResponse(_))), 1, "{version}");
+            assert_eq!(count(&read, |b| matches!(b, Body::ModelFailed(_))), 0, "{version}");
+            assert_eq!(ends(&read), [TurnOutcome::Succeeded], "{version}");
+        }
+        // With a prompt behind it, the turn goes on, and fails where errors are not logged.
+        let prompt = line("response_item", r#"{"type":"message","role":"user"}"#);
+        let meta = META.replace("0.171.0", "0.140.0");
+        let read =
+            read(&[&*meta, &started, &said, &grown, &compacted, CONTEXT, &prompt, &told(DONE)].join("\n"));
+        assert_eq!(count(&read, |b| matches!(b, Body::ModelRequest(_))), 2);
+        assert_eq!(ends(&read), [TurnOutcome::Failed]);
+    }
+
+    #[test]
+    fn a_summary_that_failed_was_asked_for() {
+        let failed = |message: &str| {
+            told(&format!(r#"{{"type":"task_complete","turn_id":"u","error":{{"message":"{message}"}}}}"#))
+        };
+        let counts = |end: &str| {
+            let read = read(&[META, &told(STARTED), end].join("\n"));
+            let sure = |item: &Statement| matches!(item, Statement::Mark { mark: Mark::Sends { .. }, .. });
+            assert!(!read.items.iter().any(|(_, item)| sure(item)), "how often is not known");
+            assert_eq!(ends(&read), [TurnOutcome::Failed]);
+            count(&read, |b| matches!(b, Body::ModelRequest(_)))
+        };
+        assert_eq!(counts(&failed("unexpected status 503 Service Unavailable: x")), 1);
+        assert_eq!(counts(&failed("no such profile")), 0);
+        // Where errors are not logged, the turn leaves nothing.
+        let meta = META.replace("0.171.0", "0.140.0");
+        let read = read(&[&*meta, &told(STARTED), &told(DONE)].join("\n"));
+        let is_hidden = |item: &Statement| {
+            matches!(item, Statement::Mark { mark: Mark::Shows { requests: Shown::Some, .. }, .. })
+        };
+        assert!(read.items.iter().any(|(_, item)| is_hidden(item)));
+        assert_eq!(ends(&read), [TurnOutcome::Unknown]);
+    }
+
+    #[test]
+    fn a_review_asks_in_a_thread_of_its_own() {
+        let said = line("response_item", r#"{"type":"message","role":"assistant"}"#);
+        let entered =
+            r#"{"type":"item_completed","thread_id":"T","turn_id":"u","item":{"type":"EnteredReviewMode"}}"#;
+        let inner = r#"{"type":"task_started","turn_id":"v","root_turn_id":"u"}"#;
+        let theirs =
+            r#"{"type":"item_completed","thread_id":"V","turn_id":"v","item":{"type":"UserMessage"}}"#;
+        let new = [told(entered), told(inner), told(theirs), said.clone(), told(DONE)];
+        let old = [
+            told(r#"{"type":"entered_review_mode"}"#),
+            told(r#"{"type":"task_started","turn_id":"v"}"#),
+            told(r#"{"type":"exited_review_mode"}"#),
+            said,
+            told(DONE),
+        ];
+        for (version, lines) in [("0.171.0", new), ("0.140.0", old)] {
+            let meta = META.replace("0.171.0", version);
+            let read = read(&[&[meta][..], &lines].concat().join("\n"));
+            assert_eq!(count(&read, |b| matches!(b, Body::ModelRequest(_))), 0, "{version}");
+            assert_eq!(ends(&read), [TurnOutcome::Succeeded], "{version}");
+            let begun = |item: &Statement| match item {
+                Statement::Mark { mark: Mark::TurnStarted { turn }, .. } => turn.clone(),
+                _ => None,
+            };
+            let turns: Vec<_> = read.items.iter().filter_map(|(_, item)| begun(item)).collect();
+            assert_eq!(turns, ["u"], "{version}");
         }
     }
 

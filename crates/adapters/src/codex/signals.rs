@@ -23,6 +23,9 @@ const STREAMS: &str = "this log shows streams that were opened again, not the re
 /// Most threads whose state is kept; a process rarely has ten.
 const THREAD_LIMIT: usize = 4_096;
 
+/// Our name for the end of the span in which a summary of the conversation is asked for. No event tells its answer.
+pub(super) const SUMMARY_OVER: &str = "summary over";
+
 /// What of a signal is read.
 pub(super) const SAID: &[&str] = &[
     "event.name",
@@ -63,7 +66,8 @@ pub(super) fn is_signal(attributes: &Attributes) -> bool {
             | "codex.retry"
             | "codex.tool_result"
             | "codex.tool_decision"
-            | "codex.turn_profile",
+            | "codex.turn_profile"
+            | SUMMARY_OVER,
         ) => true,
         _ => false,
     }
@@ -115,6 +119,8 @@ struct Open {
     /// The last attempt of it.
     attempt: Option<String>,
     retries: u64,
+    /// It was for a summary, and that is over: what is sent next is sent for another one.
+    is_over: bool,
 }
 
 /// How far the start-up connection has come.
@@ -214,6 +220,11 @@ impl Thread {
             "codex.sse_event" | "codex.websocket_event" => self.stream(attributes, say),
             "codex.retry" => self.retry(attributes, say),
             "codex.tool_result" | "codex.tool_decision" => say.anchor(attributes.string("call_id")),
+            SUMMARY_OVER => {
+                if let Some(open) = &mut self.open {
+                    open.is_over = true;
+                }
+            }
             "codex.turn_profile" => {
                 say.anchor(attributes.string("turn_id"));
                 say.mark(&Mark::TurnComplete);
@@ -261,6 +272,9 @@ impl Thread {
     fn attempt(&mut self, transport: &str, attributes: &Attributes, say: &mut Say<'_>) -> (String, String) {
         self.shows_each(say);
         let inner = attributes.u64("attempt").unwrap_or(0) > 0;
+        if let Some(before) = self.open.take_if(|open| open.is_over) {
+            say.event(ModelResponse::new().request_id(before.id));
+        }
         let candidate = over(transport, self.provider.clone(), attributes.string("model"));
         let request = self.ensure(Some(candidate.clone()), say);
         self.attempts += 1;
@@ -345,7 +359,7 @@ impl Thread {
             ModelRequest::new().request_id(id.clone()).source(Source::Foreground).purpose("main");
         request.candidate = candidate;
         say.event(request);
-        self.open = Some(Open { id: id.clone(), attempt: None, retries: 0 });
+        self.open = Some(Open { id: id.clone(), attempt: None, retries: 0, is_over: false });
         id
     }
 

@@ -30,8 +30,12 @@ pub(super) struct Asking {
     form: Form,
     requests: u64,
     open: Option<Open>,
-    /// A tool's result is there: the next request follows.
-    due: Option<(Place, Option<DateTime<Utc>>)>,
+    /// Requests before the running turn.
+    before: u64,
+    /// The next request follows, or may.
+    due: Option<Due>,
+    /// What is there of an answer to no request that is known: that of a summary, unless tokens say otherwise.
+    early: Option<Early>,
     /// The model spoke, called a tool, since the last request began.
     said: bool,
     called: bool,
@@ -40,6 +44,24 @@ pub(super) struct Asking {
     last_response: Option<String>,
     /// An answer that may turn out to be a summary of the conversation.
     spoken: Option<Spoken>,
+    /// The conversation was summarized, and nothing was asked for since.
+    after_summary: bool,
+}
+
+/// Where the next request is asked for.
+struct Due {
+    place: Place,
+    at: Option<DateTime<Utc>>,
+    /// It follows unless the program is stopped. Behind a summary that a person asked for none does.
+    is_sure: bool,
+}
+
+/// An answer of which the request is not known.
+struct Early {
+    place: Place,
+    at: Option<DateTime<Utc>>,
+    /// Its tokens; without them it may be a text that the program added.
+    usage: Option<Usage>,
 }
 
 /// Counts that are still to come and tell of no stream.
@@ -116,7 +138,8 @@ impl Asking {
     }
 
     pub(super) fn is_open(&self) -> bool {
-        self.due.is_some() || self.open.as_ref().is_some_and(|open| open.held.is_none() && !open.items)
+        self.due.as_ref().is_some_and(|due| due.is_sure)
+            || self.open.as_ref().is_some_and(|open| open.held.is_none() && !open.items)
     }
 
     /// Returns whether the last thing the model did was to speak: without a tool call its turn is over.
@@ -138,6 +161,9 @@ impl Asking {
             tell_died(&open, open.died.len().saturating_sub(1), say);
         }
         self.due = None;
+        self.early = None;
+        self.after_summary = false;
+        self.before = self.requests;
         self.said = false;
         self.called = false;
     }
@@ -145,6 +171,12 @@ impl Asking {
     pub(super) fn context(&mut self, model: Option<String>, say: &mut Say<'_>) {
         self.model = model.or(self.model.take());
         self.settle(say);
+        if self.after_summary && self.open.is_none() && self.due.is_none() {
+            // More was asked in the turn before: it goes on. Else a prompt tells.
+            let is_sure = self.requests - self.before > 1;
+            self.due = Some(Due { place: say.place, at: say.at, is_sure });
+            return;
+        }
         let again = self.form.context_per_stream
             && self.due.is_none()
             && self.open.as_ref().is_some_and(|open| open.clean);
@@ -154,6 +186,14 @@ impl Asking {
         }
         open.clean = true;
         open.quiet_from = say.at;
+    }
+
+    /// A prompt: a request follows.
+    pub(super) fn prompted(&mut self, say: &mut Say<'_>) {
+        self.quiet(say);
+        if let Some(due) = &mut self.due {
+            due.is_sure = true;
+        }
     }
 
     /// A record that says nothing of requests, but that time passed until here.
@@ -166,12 +206,11 @@ impl Asking {
     }
 
     pub(super) fn said(&mut self, say: &mut Say<'_>) {
-        if self.form.usage_records {
-            // A summary before the first request of a turn has no context of its own. Its tokens follow it.
-            self.settle(say);
-            self.ensure(say);
-        }
         self.said_in_part(say);
+        if self.form.usage_records && self.open.is_none() {
+            // A summary before the first request of a turn has no context of its own. Its tokens follow it.
+            self.early = Some(Early { place: say.place, at: say.at, usage: None });
+        }
         self.said = true;
     }
 
@@ -209,7 +248,7 @@ impl Asking {
                 open.clean = false;
                 open.quiet_from = say.at;
             }
-            None => self.due = Some((say.place, say.at)),
+            None => self.due = Some(Due { place: say.place, at: say.at, is_sure: true }),
         }
     }
 
@@ -218,7 +257,9 @@ impl Asking {
         if response.is_some() && response == self.last_response {
             return;
         }
-        self.settle(say);
+        if self.early.as_ref().is_none_or(|early| early.usage.is_some()) {
+            self.settle(say);
+        }
         self.form.usage_records = true;
         self.owed.usage = true;
         say.anchor(response.as_deref());
@@ -253,6 +294,12 @@ impl Asking {
     /// than its tokens is told here, in the background.
     pub(super) fn compacted(&mut self, response: Option<&str>, say: &mut Say<'_>) {
         self.owed.summary = self.form.usage_records;
+        self.after_summary = true;
+        if let Some(early) = self.early.take() {
+            // Nothing else was asked for before: who waits for the turn waits for this.
+            self.summary(Source::Foreground, early.usage, say);
+            return;
+        }
         let is_told = response.is_some() && response == self.last_response.as_deref();
         let is_answered = self.open.as_ref().is_none_or(|open| open.held.is_none());
         if is_told && is_answered {
@@ -265,10 +312,13 @@ impl Asking {
         }
         self.speak(say);
         let usage = self.open.as_mut().and_then(|open| open.held.take());
+        self.summary(Source::Background, usage, say);
+    }
+
+    fn summary(&mut self, source: Source, usage: Option<Usage>, say: &mut Say<'_>) {
         self.requests += 1;
         let id = format!("#{}", self.requests);
-        let request =
-            ModelRequest::new().request_id(id.clone()).source(Source::Background).purpose("compaction");
+        let request = ModelRequest::new().request_id(id.clone()).source(source).purpose("compaction");
         say.event(request.candidate(self.candidate()));
         let mut response = ModelResponse::new().request_id(id);
         response.usage = usage;
@@ -277,8 +327,13 @@ impl Asking {
 
     pub(super) fn failed(&mut self, told: &Told, say: &mut Say<'_>) {
         self.speak(say);
-        if self.due.is_some() {
+        let has_tokens = self.early.take().is_some_and(|early| early.usage.is_some());
+        let is_first = self.requests == self.before;
+        if self.due.is_some() || has_tokens {
             self.ensure(say);
+        } else if self.open.is_none() && is_first && told.is_of_request() {
+            // A summary that a person asks for leaves no record before it ends. When it was sent is not known.
+            self.ensure(say).quiet_from = None;
         }
         let Some(open) = self.open.take() else { return };
         // These two write one count more.
@@ -319,25 +374,37 @@ impl Asking {
 
     pub(super) fn aborted(&mut self, say: &mut Say<'_>) {
         self.settle(say);
-        if let Some((_, since)) = self.due {
+        if let Some(Due { at: since, is_sure, .. }) = self.due {
             // An abort writes a result for the tool that it stops; whether the next request was sent shows the time.
-            if since.zip(say.at).is_some_and(|(since, at)| at - since >= SURELY_SENT) {
+            if is_sure && since.zip(say.at).is_some_and(|(since, at)| at - since >= SURELY_SENT) {
                 self.ensure(say);
             } else {
-                let because = "the session file does not say whether another request was under way when the turn was stopped";
-                say.mark(&Mark::Shows {
-                    source: Source::Foreground,
-                    requests: Shown::Some,
-                    attempts: Shown::None,
-                    because,
-                });
+                Self::hide(
+                    "the session file does not say whether another request was under way when the turn was stopped",
+                    say,
+                );
             }
+        } else if self.requests == self.before {
+            Self::hide(
+                "the session file does not say whether a request was under way when the turn was stopped",
+                say,
+            );
         }
         if let Some(open) = self.open.take() {
             // Whether one more was sent after the last stream died is not said.
             tell_died(&open, open.died.len().saturating_sub(1), say);
         }
         self.due = None;
+    }
+
+    /// Not all requests are shown.
+    pub(super) fn hide(because: &'static str, say: &mut Say<'_>) {
+        say.mark(&Mark::Shows {
+            source: Source::Foreground,
+            requests: Shown::Some,
+            attempts: Shown::None,
+            because,
+        });
     }
 
     fn candidate(&self) -> Candidate {
@@ -347,6 +414,7 @@ impl Asking {
     /// Returns the open request, opening one where needed.
     fn ensure(&mut self, say: &mut Say<'_>) -> &mut Open {
         let due = self.due.take();
+        self.after_summary = false;
         if self.open.is_none() {
             self.said = false;
             self.called = false;
@@ -356,7 +424,7 @@ impl Asking {
         let candidate = self.candidate();
         self.open.get_or_insert_with(|| {
             let (place, at) = (say.place, say.at);
-            (say.place, say.at) = due.unwrap_or((place, at));
+            (say.place, say.at) = due.map_or((place, at), |due| (due.place, due.at));
             let request =
                 ModelRequest::new().request_id(id.clone()).source(Source::Foreground).purpose("main");
             say.event(request.candidate(candidate));
@@ -368,6 +436,11 @@ impl Asking {
 
     /// Tokens of an answer have come.
     fn tokens(&mut self, usage: Usage, say: &mut Say<'_>) {
+        if self.open.is_none() && self.due.is_none() {
+            let at = self.early.take().map_or((say.place, say.at), |early| (early.place, early.at));
+            self.early = Some(Early { place: at.0, at: at.1, usage: Some(usage) });
+            return;
+        }
         let open = self.ensure(say);
         if open.items {
             self.answer(Some(usage), say);
@@ -379,6 +452,13 @@ impl Asking {
     /// The record after an answer, or after held tokens, is no compaction: they were the model's word to the prompt.
     fn settle(&mut self, say: &mut Say<'_>) {
         self.speak(say);
+        if let Some(Early { place, at, usage: usage @ Some(_) }) = self.early.take() {
+            let here = (say.place, say.at);
+            (say.place, say.at) = (place, at);
+            self.ensure(say);
+            self.answer(usage, say);
+            (say.place, say.at) = here;
+        }
         if let Some(usage) = self.open.as_mut().and_then(|open| open.held.take()) {
             self.answer(Some(usage), say);
         }
@@ -387,7 +467,7 @@ impl Asking {
     fn answer(&mut self, usage: Option<Usage>, say: &mut Say<'_>) {
         let Some(open) = self.open.take() else { return };
         if open.result {
-            self.due = Some((say.place, say.at));
+            self.due = Some(Due { place: say.place, at: say.at, is_sure: true });
         }
         let may_be_summary = self.form.usage_records && self.said && !self.called && !open.died.is_empty();
         let spoken = Spoken { open, usage, place: say.place, at: say.at };
