@@ -211,17 +211,22 @@ fn has_cue(before: &str, after: &str) -> bool {
     {
         return true;
     }
-    (lead.chars().all(|c| !c.is_alphanumeric()) || is_behind_colon(before)) && leads_a_sentence(after)
+    (lead.chars().all(|c| !c.is_alphanumeric()) || is_behind_lead(before)) && leads_a_sentence(after)
 }
 
-/// "mistral: 401 no such user", "(attempt 1/3): 400 odd thing" and `[openrouter] 400 - odd`: what a client says about
-/// its call stands in front, the answer behind.
-fn is_behind_colon(before: &str) -> bool {
-    before.ends_with(' ')
-        && before
-            .trim_end()
-            .strip_suffix(':')
-            .is_some_and(|name| name.ends_with(|c: char| c.is_alphabetic() || matches!(c, ')' | ']' | '）')))
+/// "mistral: 401 no such user", "(attempt 1/3): 400 odd thing" and "[provider.api_error] 403 No seat": what a client
+/// says about its call stands in front, the answer behind.
+fn is_behind_lead(before: &str) -> bool {
+    let lead = before.trim_end();
+    let ends_name = |name: &str| name.ends_with(|c: char| c.is_alphabetic() || matches!(c, ')' | ']' | '）'));
+    before.ends_with(' ') && (lead.strip_suffix(':').is_some_and(ends_name) || ends_with_tag(lead))
+}
+
+/// Whether a word in square brackets is the last thing there: "[provider.api_error]", not "[7]".
+fn ends_with_tag(lead: &str) -> bool {
+    lead.strip_suffix(']')
+        .and_then(|inner| inner.rsplit_once('['))
+        .is_some_and(|(_, tag)| tag.starts_with(|c: char| c.is_alphabetic()) && !tag.contains(' '))
 }
 
 fn follows(lead: &str, cues: &[&str]) -> bool {
@@ -343,6 +348,8 @@ mod tests {
         check("call (attempt 2/3): 400 Upstream\n returned it", Some(400));
         check("client (somerouter): 402 pay first", Some(402));
         check("backend mistral: 401 no such person", Some(401));
+        check("Error: [some.api_error] 403 No seat in this plan", Some(403));
+        check("[somerouter] 400 - odd", Some(400));
         check("Odd answer of the server:,400,Bad Request", Some(400));
         check("the call failed with 404", Some(404));
         check("the call failed with 404 nothing there", Some(404));
@@ -377,6 +384,9 @@ mod tests {
         check("sizes:,400,900", None);
         check("in total: 500 requests", None);
         check("at 12: 500 odd", None);
+        check("messages[7] 500 odd", None);
+        check("read [this] 500 pages", None);
+        check("in [the long list] 500 odd", None);
     }
 
     #[test]
