@@ -234,3 +234,35 @@ fn a_short_wait_beside_a_used_up_quota_is_not_its_reset() {
     assert_eq!(reset("Too many requests", "20"), Some(20));
     assert_eq!(reset("The quota is used up, it resets in 00:00:20", "20"), Some(20));
 }
+
+#[test]
+fn a_wait_of_a_day_is_no_quota_of_the_day() {
+    check("x", Some(429), "Rate limit hit, try again in 24 hours", Class::Throttled, Reason::RateLimit);
+    check("x", Some(429), "9 messages per 24 hours are free", Class::Exhausted, Reason::DailyQuota);
+}
+
+#[test]
+fn a_longer_code_is_another_one() {
+    let inner = |code: &str| format!("(500): <500> {code}: odd thing");
+    check("alibaba", None, &inner("InternalError.Algo"), Class::Transient, Reason::ServerError);
+    check(
+        "alibaba",
+        None,
+        "<400> InternalError.Algo.InvalidParameter: odd thing",
+        Class::InvalidRequest,
+        Reason::BadRequest,
+    );
+}
+
+#[test]
+fn one_type_for_two_refusals_is_told_by_its_words() {
+    let with = |text: &str| format!(r#"{{"error":{{"type":"access_terminated_error","message":"{text}"}}}}"#);
+    check("kimi", Some(403), &with("Not for this program"), Class::Auth, Reason::Permission);
+    check(
+        "kimi",
+        Some(403),
+        &with("The weekly usage limit is reached"),
+        Class::Exhausted,
+        Reason::UsageLimit,
+    );
+}
