@@ -92,6 +92,11 @@ const NUMBERED: &[&str] = &[
     "tpm",
     "rpd",
     "tpd",
+    // aiohttp gives what it cannot parse in an answer the number 400 of its own.
+    "transferencodingerror",
+    "contentlengtherror",
+    "contentencodingerror",
+    "badhttpmessage",
 ];
 
 /// Words that may stand between "exit" and its code.
@@ -183,7 +188,7 @@ fn is_item_of_list(bytes: &[u8], start: usize, after: &str) -> bool {
 fn is_numbered_or_exit(before: &str) -> bool {
     let from = before.char_indices().rev().nth(48).map_or(0, |(at, _)| at);
     let near = before.get(from..).unwrap_or_default().to_ascii_lowercase();
-    let mut words = near.rsplit([' ', ':', '=', '\n', '\t', ',', '(']).filter(|word| !word.is_empty());
+    let mut words = near.rsplit([' ', ':', '=', '\n', '\t', ',', '(', '<']).filter(|word| !word.is_empty());
     let Some(last) = words.next() else { return false };
     NUMBERED.contains(&last)
         || std::iter::once(last)
@@ -385,6 +390,7 @@ mod tests {
         check("in total: 500 requests", None);
         check("at 12: 500 odd", None);
         check("messages[7] 500 odd", None);
+        check("payload broken: <TransferEncodingError: 400, message='x'>", None);
         check("read [this] 500 pages", None);
         check("in [the long list] 500 odd", None);
     }
