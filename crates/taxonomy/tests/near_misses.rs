@@ -266,3 +266,28 @@ fn one_type_for_two_refusals_is_told_by_its_words() {
         Reason::UsageLimit,
     );
 }
+
+#[test]
+fn short_words_inside_longer_ones_do_not_count() {
+    for text in ["Streaming is recommended for long answers", "the streaming tool was executed twice"] {
+        assert_ne!(judge("x", None, text).class, Class::Transient, "{text}");
+    }
+    check("x", None, "the stream ended", Class::Transient, Reason::StreamCut);
+    check("x", None, "the context window was read successfully", Class::Unknown, Reason::NoDetail);
+}
+
+#[test]
+fn a_service_that_is_closed_to_a_place_is_no_service_that_is_down() {
+    check("x", None, "The service is currently unavailable in your region", Class::Auth, Reason::Region);
+    check("x", None, "The service is currently unavailable", Class::Transient, Reason::Unavailable);
+    let model = "The model service is unavailable, please activate the model in the console";
+    check("x", None, model, Class::Auth, Reason::ModelAccess);
+}
+
+#[test]
+fn a_place_in_the_request_is_no_news_of_the_load() {
+    let text = "messages.3.content.1.id: found `x`";
+    check("anthropic", None, text, Class::InvalidRequest, Reason::BadRequest);
+    assert_eq!(judge("anthropic", Some(503), text).class, Class::Transient);
+    check("x", None, "messages: server is overloaded", Class::Transient, Reason::Overloaded);
+}
