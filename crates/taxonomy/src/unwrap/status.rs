@@ -219,7 +219,7 @@ fn has_cue(before: &str, after: &str) -> bool {
     (lead.chars().all(|c| !c.is_alphanumeric()) || is_behind_lead(before)) && leads_a_sentence(after)
 }
 
-/// "mistral: 401 no such user", "(attempt 1/3): 400 odd thing" and "[provider.api_error] 403 No seat": what a client
+/// "mistral: 401 no such user", "(attempt 1/3): 400 odd thing" and "[api.refused] 403 No seat": what a client
 /// says about its call stands in front, the answer behind.
 fn is_behind_lead(before: &str) -> bool {
     let lead = before.trim_end();
@@ -227,7 +227,7 @@ fn is_behind_lead(before: &str) -> bool {
     before.ends_with(' ') && (lead.strip_suffix(':').is_some_and(ends_name) || ends_with_tag(lead))
 }
 
-/// Whether a word in square brackets is the last thing there: "[provider.api_error]", not "[7]".
+/// Whether a word in square brackets is the last thing there: "[api.refused]", not "[7]".
 fn ends_with_tag(lead: &str) -> bool {
     lead.strip_suffix(']')
         .and_then(|inner| inner.rsplit_once('['))
