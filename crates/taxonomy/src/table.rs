@@ -165,6 +165,7 @@ tables!(
     "opencode",
     "openrouter",
     "together",
+    "volcengine",
     "xai",
     "zhipu",
     "litellm",

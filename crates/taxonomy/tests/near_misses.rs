@@ -234,3 +234,60 @@ fn a_short_wait_beside_a_used_up_quota_is_not_its_reset() {
     assert_eq!(reset("Too many requests", "20"), Some(20));
     assert_eq!(reset("The quota is used up, it resets in 00:00:20", "20"), Some(20));
 }
+
+#[test]
+fn a_wait_of_a_day_is_no_quota_of_the_day() {
+    check("x", Some(429), "Rate limit hit, try again in 24 hours", Class::Throttled, Reason::RateLimit);
+    check("x", Some(429), "9 messages per 24 hours are free", Class::Exhausted, Reason::DailyQuota);
+}
+
+#[test]
+fn a_longer_code_is_another_one() {
+    let inner = |code: &str| format!("(500): <500> {code}: odd thing");
+    check("alibaba", None, &inner("InternalError.Algo"), Class::Transient, Reason::ServerError);
+    check(
+        "alibaba",
+        None,
+        "<400> InternalError.Algo.InvalidParameter: odd thing",
+        Class::InvalidRequest,
+        Reason::BadRequest,
+    );
+}
+
+#[test]
+fn one_type_for_two_refusals_is_told_by_its_words() {
+    let with = |text: &str| format!(r#"{{"error":{{"type":"access_terminated_error","message":"{text}"}}}}"#);
+    check("kimi", Some(403), &with("Not for this program"), Class::Auth, Reason::Permission);
+    check(
+        "kimi",
+        Some(403),
+        &with("The weekly usage limit is reached"),
+        Class::Exhausted,
+        Reason::UsageLimit,
+    );
+}
+
+#[test]
+fn short_words_inside_longer_ones_do_not_count() {
+    for text in ["Streaming is recommended for long answers", "the streaming tool was executed twice"] {
+        assert_ne!(judge("x", None, text).class, Class::Transient, "{text}");
+    }
+    check("x", None, "the stream ended", Class::Transient, Reason::StreamCut);
+    check("x", None, "the context window was read successfully", Class::Unknown, Reason::NoDetail);
+}
+
+#[test]
+fn a_service_that_is_closed_to_a_place_is_no_service_that_is_down() {
+    check("x", None, "The service is currently unavailable in your region", Class::Auth, Reason::Region);
+    check("x", None, "The service is currently unavailable", Class::Transient, Reason::Unavailable);
+    let model = "The model service is unavailable, please activate the model in the console";
+    check("x", None, model, Class::Auth, Reason::ModelAccess);
+}
+
+#[test]
+fn a_place_in_the_request_is_no_news_of_the_load() {
+    let text = "messages.3.content.1.id: found `x`";
+    check("anthropic", None, text, Class::InvalidRequest, Reason::BadRequest);
+    assert_eq!(judge("anthropic", Some(503), text).class, Class::Transient);
+    check("x", None, "messages: server is overloaded", Class::Transient, Reason::Overloaded);
+}

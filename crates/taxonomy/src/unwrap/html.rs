@@ -15,7 +15,7 @@ pub(super) fn is_html(text: &str) -> bool {
 pub(super) fn text_of(page: &str) -> String {
     let mut out = String::new();
     let mut rest = page;
-    while let Some(open) = rest.find('<') {
+    while let Some(open) = next_tag(rest) {
         out.push_str(rest.get(..open).unwrap_or_default());
         out.push(' ');
         let tag = rest.get(open..).unwrap_or_default();
@@ -34,6 +34,16 @@ pub(super) fn text_of(page: &str) -> String {
     }
     out.push_str(rest);
     out
+}
+
+/// Where the next tag begins; what follows another `<` is prose: "invalid character '<' looking for a value".
+fn next_tag(text: &str) -> Option<usize> {
+    let begins_tag = |(at, _): &(usize, &str)| {
+        text.get(at + 1..).is_some_and(|after| {
+            after.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '/' | '!' | '?'))
+        })
+    };
+    text.match_indices('<').find(begins_tag).map(|(at, _)| at)
 }
 
 fn opens(tag: &str, name: &str) -> bool {
@@ -59,6 +69,16 @@ mod tests {
         let page = "<html><head><title>502 Bad Gateway</title><style>a{b}</style></head><h1>Sorry</h1>";
         assert!(is_html(page));
         assert_eq!(text_of(page).split_whitespace().collect::<Vec<_>>().join(" "), "502 Bad Gateway Sorry");
+    }
+
+    #[test]
+    fn a_sign_in_prose_opens_no_tag() {
+        let text = "invalid character '<' before a value: 503 Service Unavailable, got: <html>";
+        assert_eq!(
+            text_of(text).trim(),
+            "invalid character '<' before a value: 503 Service Unavailable, got:"
+        );
+        assert_eq!(text_of("1 < 2 <b>so</b>").split_whitespace().collect::<Vec<_>>().join(" "), "1 < 2 so");
     }
 
     #[test]

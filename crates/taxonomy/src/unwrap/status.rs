@@ -92,6 +92,11 @@ const NUMBERED: &[&str] = &[
     "tpm",
     "rpd",
     "tpd",
+    // aiohttp gives what it cannot parse in an answer the number 400 of its own.
+    "transferencodingerror",
+    "contentlengtherror",
+    "contentencodingerror",
+    "badhttpmessage",
 ];
 
 /// Words that may stand between "exit" and its code.
@@ -183,7 +188,7 @@ fn is_item_of_list(bytes: &[u8], start: usize, after: &str) -> bool {
 fn is_numbered_or_exit(before: &str) -> bool {
     let from = before.char_indices().rev().nth(48).map_or(0, |(at, _)| at);
     let near = before.get(from..).unwrap_or_default().to_ascii_lowercase();
-    let mut words = near.rsplit([' ', ':', '=', '\n', '\t', ',', '(']).filter(|word| !word.is_empty());
+    let mut words = near.rsplit([' ', ':', '=', '\n', '\t', ',', '(', '<']).filter(|word| !word.is_empty());
     let Some(last) = words.next() else { return false };
     NUMBERED.contains(&last)
         || std::iter::once(last)
@@ -211,17 +216,22 @@ fn has_cue(before: &str, after: &str) -> bool {
     {
         return true;
     }
-    (lead.chars().all(|c| !c.is_alphanumeric()) || is_behind_colon(before)) && leads_a_sentence(after)
+    (lead.chars().all(|c| !c.is_alphanumeric()) || is_behind_lead(before)) && leads_a_sentence(after)
 }
 
-/// "mistral: 401 no such user", "(attempt 1/3): 400 odd thing" and `[openrouter] 400 - odd`: what a client says about
-/// its call stands in front, the answer behind.
-fn is_behind_colon(before: &str) -> bool {
-    before.ends_with(' ')
-        && before
-            .trim_end()
-            .strip_suffix(':')
-            .is_some_and(|name| name.ends_with(|c: char| c.is_alphabetic() || matches!(c, ')' | ']' | '）')))
+/// "mistral: 401 no such user", "(attempt 1/3): 400 odd thing" and "[api.refused] 403 No seat": what a client
+/// says about its call stands in front, the answer behind.
+fn is_behind_lead(before: &str) -> bool {
+    let lead = before.trim_end();
+    let ends_name = |name: &str| name.ends_with(|c: char| c.is_alphabetic() || matches!(c, ')' | ']' | '）'));
+    before.ends_with(' ') && (lead.strip_suffix(':').is_some_and(ends_name) || ends_with_tag(lead))
+}
+
+/// Whether a word in square brackets is the last thing there: "[api.refused]", not "[7]".
+fn ends_with_tag(lead: &str) -> bool {
+    lead.strip_suffix(']')
+        .and_then(|inner| inner.rsplit_once('['))
+        .is_some_and(|(_, tag)| tag.starts_with(|c: char| c.is_alphabetic()) && !tag.contains(' '))
 }
 
 fn follows(lead: &str, cues: &[&str]) -> bool {
@@ -343,6 +353,8 @@ mod tests {
         check("call (attempt 2/3): 400 Upstream\n returned it", Some(400));
         check("client (somerouter): 402 pay first", Some(402));
         check("backend mistral: 401 no such person", Some(401));
+        check("Error: [some.api_error] 403 No seat in this plan", Some(403));
+        check("[somerouter] 400 - odd", Some(400));
         check("Odd answer of the server:,400,Bad Request", Some(400));
         check("the call failed with 404", Some(404));
         check("the call failed with 404 nothing there", Some(404));
@@ -377,6 +389,10 @@ mod tests {
         check("sizes:,400,900", None);
         check("in total: 500 requests", None);
         check("at 12: 500 odd", None);
+        check("messages[7] 500 odd", None);
+        check("payload broken: <TransferEncodingError: 400, message='x'>", None);
+        check("read [this] 500 pages", None);
+        check("in [the long list] 500 odd", None);
     }
 
     #[test]
