@@ -673,10 +673,12 @@ def daemon():
         board.lines(title, unit, text, target(
             f"sum by ({by}) (increase(retryscope_{metric}_total{{{of}}}[$__rate_interval]))", legend))
     board.lines("Rotations and truncations", "short",
-                "Files renamed or cut. Truncations may lose lines that were just written: use rename, not copytruncate. Continue "
-                "with retryscope sources.",
+                "Files renamed or cut. Cut without a copy in view, lines that were just written may be lost: use rename, or keep the "
+                "copy of copytruncate below the root. Continue with retryscope sources.",
                 target(f"sum(increase(retryscope_source_rotations_total{{{of}}}[$__rate_interval]))", "rotations"),
-                target(f"sum(increase(retryscope_source_truncations_total{{{of}}}[$__rate_interval]))", "truncations"))
+                target(f"sum(increase(retryscope_source_truncations_total{{{of}}}[$__rate_interval]))", "truncations"),
+                target(f"sum(increase(retryscope_source_truncations_without_copy_total{{{of}}}[$__rate_interval]))",
+                       "truncations without a copy"))
     board.lines("Checkpoint failures", "short",
                 "Any: the disk of the state directory is full or read-only; a restart would go on from an old state. Continue with "
                 "its log: journalctl --user -u retryscoped; retryscope report needs no checkpoint.",

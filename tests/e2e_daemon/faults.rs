@@ -36,6 +36,8 @@ fn a_file_that_is_copied_and_cut() {
         daemon.counts((round + 1) * 400);
     }
     daemon.counts_and_stays(1600);
+    assert!(daemon.sum_of("retryscope_source_truncations_total", "") > 2.5);
+    assert!(daemon.sum_of("retryscope_source_truncations_without_copy_total", "") < 0.5);
 }
 
 #[test]
@@ -128,6 +130,7 @@ fn a_file_that_is_cut_and_written_larger() {
     fs::write(place.log("events.jsonl"), many("b", 0..50)).unwrap();
     daemon.counts_and_stays(55);
     assert!(daemon.sum_of("retryscope_source_truncations_total", "") > 0.5);
+    assert!(daemon.sum_of("retryscope_source_truncations_without_copy_total", "") > 0.5);
 }
 
 #[test]

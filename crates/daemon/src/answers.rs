@@ -67,6 +67,8 @@ impl Shared {
         }
         extra.add("retryscope_source_rotations_total", &[], number(counts.rotations));
         extra.add("retryscope_source_truncations_total", &[], number(counts.truncations));
+        let without_copy = number(counts.truncations_without_copy);
+        extra.add("retryscope_source_truncations_without_copy_total", &[], without_copy);
         extra.add("retryscope_oversized_lines_total", &[], number(counts.oversized));
         extra.add("retryscope_checkpoint_failures_total", &[], number(counts.checkpoint_failures));
         for mode in ["notify", "poll"] {

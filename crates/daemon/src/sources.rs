@@ -478,7 +478,11 @@ impl Listener for Sources {
                 state.paths.insert(SourceId(id), to);
             }
             Happening::Truncated { possible_loss } => {
-                self.shared.lock().counts.truncations += 1;
+                {
+                    let counts = &mut self.shared.lock().counts;
+                    counts.truncations += 1;
+                    counts.truncations_without_copy += u64::from(possible_loss.is_none());
+                }
                 if possible_loss.is_none() && self.complaints.may("truncated") {
                     warn!(source = id, "a file was cut; lines written just before may be lost");
                 }

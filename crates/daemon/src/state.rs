@@ -28,6 +28,7 @@ pub(crate) struct SelfCounts {
     pub(crate) gaps: BTreeMap<String, u64>,
     pub(crate) rotations: u64,
     pub(crate) truncations: u64,
+    pub(crate) truncations_without_copy: u64,
     pub(crate) oversized: u64,
     pub(crate) checkpoint_failures: u64,
     /// Repeats that were dropped before the last start.

@@ -190,6 +190,11 @@ pub const STATE_METRICS: &[Described] = &[
         &[],
     ),
     counter("retryscope_source_truncations_total", "Files that were cut and written anew.", &[]),
+    counter(
+        "retryscope_source_truncations_without_copy_total",
+        "Of these, files of which no copy was in view: lines written just before the cut may be lost.",
+        &[],
+    ),
     counter("retryscope_oversized_lines_total", "Lines over the length limit.", &[]),
     gauge("retryscope_ready", "Whether the backlog was read; until then there are no metrics of runs.", &[]),
     gauge("retryscope_read_lag_seconds", "Time since the files were last looked at.", &[]),
