@@ -150,7 +150,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use chrono::{DateTime, Utc};
-    use retryscope_events::{Event, ModelFailed, ModelRequest};
+    use retryscope_events::{Candidate, Event, ModelAttempt, ModelFailed, ModelRequest, Sent};
     use retryscope_record::{Item, Origin, Place, SourceId, View};
 
     use super::*;
@@ -185,5 +185,39 @@ mod tests {
         // Near misses: the other one may have had all of them, and what is not visible bounds nothing.
         assert_eq!(told(count(1, None)), Bound::range(2, None));
         assert_eq!(told(Count::not_visible(1)), Bound::range(2, None));
+    }
+
+    /// What the attempts of a request are taken to have been sent to, where the log names some of them.
+    #[test]
+    fn what_is_sent_again_goes_where_the_log_says_that_it_went() {
+        let named = |model: Option<&str>, kind| {
+            let mut attempt = ModelAttempt::new().kind(kind).sent(Sent::Yes);
+            if let Some(model) = model {
+                attempt = attempt.candidate(Candidate::new("openai", model));
+            }
+            attempt
+        };
+        let told = |attempts: [ModelAttempt; 3]| {
+            let mut engine = Engine::new();
+            let origin = Origin { source: SourceId(0), place: Place::Whole };
+            for attempt in attempts {
+                let event = Event::new("r", DateTime::UNIX_EPOCH, attempt.request_id("a")).agent("x");
+                engine.apply(View::EVENTS, origin, Item::Event(&event, None));
+            }
+            let sources = BTreeMap::new();
+            let as_of = AsOf { now: DateTime::<Utc>::UNIX_EPOCH, sources: &sources };
+            let mut attempts = engine.runs(&as_of).remove(0).turns.remove(0).requests.remove(0).attempts;
+            name_alike(&mut attempts);
+            attempts.into_iter().map(|a| a.candidate.model.clone()).collect::<Vec<_>>()
+        };
+        let (original, retry, fallback) = (AttemptKind::Original, AttemptKind::Retry, AttemptKind::Fallback);
+        let m = |name: &str| Some(name.to_owned());
+        let all = told([named(None, original), named(Some("m"), retry), named(None, retry)]);
+        assert_eq!(all, [m("m"), m("m"), m("m")]);
+        // Near misses: another model was asked, or may have been.
+        let other = told([named(Some("m"), original), named(Some("n"), fallback), named(None, retry)]);
+        assert!(other[2] != m("m"), "{other:?}");
+        let moved = told([named(Some("m"), original), named(None, fallback), named(None, retry)]);
+        assert_eq!(moved[1..], [None, None]);
     }
 }
