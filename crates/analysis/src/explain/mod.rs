@@ -59,7 +59,7 @@ pub fn explain(run: &Run, turn: &Turn, children: &[&Run], now: DateTime<Utc>) ->
 /// said to be theirs: a page is about one turn, and "this error" is the one on the page.
 fn broken(run: &Run, turn: &Turn, children: &[&Run]) -> Vec<Finding> {
     let violations = |run: &Run| {
-        let mut findings = rules::audit_run(run, children.to_vec(), &rules::Asked::ALL);
+        let mut findings = rules::audit_run(run, children, &rules::Asked::ALL);
         findings.retain(|finding| finding.verdict == Verdict::Violation);
         findings
     };

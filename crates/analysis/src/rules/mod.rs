@@ -193,7 +193,7 @@ pub fn audit(runs: &[Run], asked: &Asked<'_>) -> Vec<Finding> {
     }
     let mut findings = Vec::new();
     for run in runs {
-        let of = children.get(&(&*run.key.agent, &*run.key.id)).cloned().unwrap_or_default();
+        let of = children.get(&(&*run.key.agent, &*run.key.id)).map_or(&[][..], Vec::as_slice);
         findings.extend(audit_run(run, of, asked));
     }
     let fleet = Fleet { runs };
@@ -223,8 +223,8 @@ fn agreed(rule: &Rule, mut found: Found, others: &[Subject<'_>]) -> Found {
 }
 
 /// Looks at one run by itself. `children` are the runs that name it as their parent.
-pub fn audit_run(run: &Run, children: Vec<&Run>, asked: &Asked<'_>) -> Vec<Finding> {
-    let subjects = Subject::under_each_policy(run, &children, asked);
+pub fn audit_run(run: &Run, children: &[&Run], asked: &Asked<'_>) -> Vec<Finding> {
+    let subjects = Subject::under_each_policy(run, children, asked);
     let Some((subject, others)) = subjects.split_last() else { return Vec::new() };
     let mut findings = Vec::new();
     for rule in rules().filter(|rule| (asked.wanted)(rule)) {
