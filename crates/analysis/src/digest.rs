@@ -202,7 +202,7 @@ fn names(from: &Candidate, to: &Candidate) -> (String, String) {
 fn findings(runs: &[&Run]) -> Vec<(&'static str, &'static str, usize)> {
     let mut broken: BTreeMap<&'static str, BTreeSet<RunKey>> = BTreeMap::new();
     for run in runs {
-        for finding in rules::audit_run(run, Vec::new(), &Asked::ALL) {
+        for finding in rules::audit_run(run, &[], &Asked::ALL) {
             if finding.verdict == Verdict::Violation {
                 broken.entry(finding.rule).or_default().insert(finding.run);
             }

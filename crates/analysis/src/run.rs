@@ -370,6 +370,28 @@ impl LogicalRequest {
         self.upstream.bound.min.saturating_sub(shown.min)
     }
 
+    /// Returns whether the log tells how long was waited before each retry, and shows each of them.
+    pub fn has_each_wait(&self) -> bool {
+        let tells = |pair: &[Attempt]| {
+            pair[1].kind != AttemptKind::Retry || pair[0].waited_ms.or(pair[0].delay_ms).is_some()
+        };
+        // Between the requests that one attempt stands for are waits as well.
+        let is_one = |attempt: &Attempt| attempt.sends == Bound::exact(1);
+        let shows_each = self.unrecorded() == 0 && self.attempts.iter().all(is_one);
+        (shows_each || self.attempts.is_empty()) && self.attempts.windows(2).all(tells)
+    }
+
+    /// Returns whether the log tells how long each attempt took that failed, and what was waited after it.
+    pub fn has_each_loss(&self) -> bool {
+        let tells = |pair: &[Attempt]| {
+            let [failed, next] = pair else { return true };
+            let lasted = failed.started_at.is_some() && failed.ended_at.is_some();
+            let waited = failed.waited_ms.or(failed.delay_ms).is_some();
+            (lasted && waited) || (failed.started_at.is_some() && next.started_at.is_some())
+        };
+        self.unrecorded() == 0 && self.attempts.windows(2).all(tells)
+    }
+
     /// Returns from when to when an open request said that it would wait; `None` where something followed, or nothing was
     /// planned.
     pub fn planned_wait(&self) -> Option<(DateTime<Utc>, DateTime<Utc>)> {

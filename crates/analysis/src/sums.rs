@@ -3,7 +3,7 @@
 //! Not for: which runs (see `grouped`), or what stands out among them (see `overview` and `digest`).
 
 use crate::count::Counts;
-use crate::run::Run;
+use crate::run::{LogicalRequest, Run, Turn};
 use crate::waits::Waits;
 
 /// The sum of some runs.
@@ -25,6 +25,10 @@ pub struct Sums {
     pub waiting_ms: Option<u64>,
     /// Waiting, and the duration of failed attempts, in ms; `None` where no log tells any.
     pub lost_ms: Option<u64>,
+    /// Some waits are in no log, so that more was waited than the sum.
+    pub waiting_is_least: bool,
+    /// Of some failed attempts no log tells how long they took, so that more was lost than the sum.
+    pub lost_is_least: bool,
     /// How long single waits were.
     pub waits: Waits,
 }
@@ -40,6 +44,8 @@ impl Default for Sums {
             background_counts: Counts::ZERO,
             waiting_ms: None,
             lost_ms: None,
+            waiting_is_least: false,
+            lost_is_least: false,
             waits: Waits::default(),
         }
     }
@@ -65,6 +71,11 @@ impl Sums {
         self.counts = self.counts.plus(&run.counts);
         self.background_counts = self.background_counts.plus(&run.background_counts);
         self.waits.add(run);
+        let each =
+            |tells: fn(&LogicalRequest) -> bool| run.turns.iter().flat_map(Turn::foreground).all(tells);
+        let is_whole = run.counts.is_countable() && run.counts.upstream_requests.bound.max.is_some();
+        self.waiting_is_least |= !is_whole || !each(LogicalRequest::has_each_wait);
+        self.lost_is_least |= !is_whole || !each(LogicalRequest::has_each_loss);
         for (sum, more) in
             [(&mut self.waiting_ms, run.time.waiting_ms), (&mut self.lost_ms, run.time.lost_ms)]
         {

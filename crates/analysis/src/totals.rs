@@ -177,7 +177,7 @@ impl Totals {
             return;
         }
         let asked = rules::Asked::all(self.held_to.as_deref());
-        for finding in rules::audit_run(run, Vec::new(), &asked) {
+        for finding in rules::audit_run(run, &[], &asked) {
             if finding.verdict == Verdict::Violation && added.broken.insert(finding.rule.to_owned()) {
                 let key = (self.seen.agent(&visible(&run.key.agent)), finding.rule.to_owned());
                 *self.findings.entry(key).or_default() += 1;

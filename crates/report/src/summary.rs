@@ -97,6 +97,15 @@ fn single_waits(waits: &Waits) -> Option<String> {
     (!told.is_empty()).then(|| format!("{} (n = {})", told.join(", "), waits.count()))
 }
 
+/// Returns what was lost for a cell, where a bound is written short.
+fn lost(sums: &Sums) -> String {
+    match sums.lost_ms {
+        Some(ms) if !sums.lost_is_least => words::span(ms),
+        Some(ms) if ms > 0 => format!("≥{}", words::span(ms)),
+        _ => "?".to_owned(),
+    }
+}
+
 /// Returns the table of groups. Columns are narrow, so that ranges are written short.
 fn groups(groups: &[Group], by: &[&'static str]) -> Block {
     let short =
@@ -113,7 +122,7 @@ fn groups(groups: &[Group], by: &[&'static str]) -> Block {
                 of.sums.countable.amplification().map_or_else(|| "?".to_owned(), |f| short(words::factor(f))),
                 short(words::count(&of.sums.counts.retries)),
                 of.sums.countable.retry_ratio().map_or_else(|| "?".to_owned(), |r| short(words::percent(r))),
-                of.sums.lost_ms.map_or_else(|| "?".to_owned(), words::span),
+                lost(&of.sums),
             ]);
             cells
         })
@@ -151,7 +160,7 @@ fn worst(of: &Summary<'_>) -> Option<Block> {
             vec![
                 run.key.id.chars().take(ID_SHOWN).collect(),
                 run.key.agent.to_string(),
-                run.time.lost_ms.map_or_else(|| "?".to_owned(), words::span),
+                lost(&Sums::of([*run])),
                 words::count(&run.counts.upstream_requests),
                 run.outcome.as_str().to_owned(),
                 in_short(run),

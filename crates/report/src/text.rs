@@ -386,9 +386,15 @@ pub(crate) fn sent(of: &Sums) -> String {
 
 /// Says how long was waited; `None` where no log tells.
 pub(crate) fn waited(of: &Sums) -> Option<String> {
-    let told = |ms: Option<u64>| ms.map_or_else(|| "an unknown time".to_owned(), words::span);
-    (of.waiting_ms.is_some() || of.lost_ms.is_some())
-        .then(|| format!("{} between attempts, {} lost in all", told(of.waiting_ms), told(of.lost_ms)))
+    let told = |ms: Option<u64>, is_least: bool| match ms {
+        Some(ms) if !is_least => words::span(ms),
+        Some(ms) if ms > 0 => format!("at least {}", words::span(ms)),
+        _ => "an unknown time".to_owned(),
+    };
+    (of.waiting_ms.is_some() || of.lost_ms.is_some()).then(|| {
+        let waited = told(of.waiting_ms, of.waiting_is_least);
+        format!("{waited} between attempts, {} lost in all", told(of.lost_ms, of.lost_is_least))
+    })
 }
 
 /// Says that an account is out of quota, and until when.

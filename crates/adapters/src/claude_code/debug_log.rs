@@ -344,7 +344,8 @@ impl DebugLog {
             message.to_owned()
         } else if let Some(rest) = text.strip_prefix("Mid-stream ") {
             retry.status = rest.split(' ').next().and_then(|s| s.parse().ok());
-            text.to_owned()
+            // A status is what the stream said; its line is no word of a stream that broke.
+            if retry.status.is_some() { rest.to_owned() } else { text.to_owned() }
         } else {
             text.to_owned()
         };

@@ -8,14 +8,13 @@ mod story;
 
 use chrono::{DateTime, Utc};
 pub(crate) use phrases::describe;
-use phrases::has_each_wait;
 pub use remedy::Remedy;
 pub(crate) use remedy::{better_view, can_help, is_off, layers_at_work, remedies};
 use retryscope_events::{AttemptKind, Layer, Source};
 
 use crate::count::Bound;
 use crate::rules::{self, Finding, Verdict};
-use crate::run::{Run, RunOutcome, Turn};
+use crate::run::{LogicalRequest, Run, RunOutcome, Turn};
 use crate::words;
 
 /// What is told of one turn of a run.
@@ -50,16 +49,45 @@ pub fn explain(run: &Run, turn: &Turn, children: &[&Run], now: DateTime<Utc>) ->
         time: time(turn),
         owner: owner(run, turn),
         tools: crate::tools::told(&run.ledger),
-        findings: broken(run, children),
+        findings: broken(run, turn, children),
         blind_spots: run.blind_spots.clone(),
         remedies: remedies(run, turn, children),
     }
 }
 
-fn broken(run: &Run, children: &[&Run]) -> Vec<Finding> {
-    let mut findings = rules::audit_run(run, children.to_vec(), &rules::Asked::ALL);
-    findings.retain(|finding| finding.verdict == Verdict::Violation);
-    findings
+/// Returns the rules that the run broke, as the turn alone shows them where it does. What only its other turns show is
+/// said to be theirs: a page is about one turn, and "this error" is the one on the page.
+fn broken(run: &Run, turn: &Turn, children: &[&Run]) -> Vec<Finding> {
+    let violations = |run: &Run| {
+        let mut findings = rules::audit_run(run, children, &rules::Asked::ALL);
+        findings.retain(|finding| finding.verdict == Verdict::Violation);
+        findings
+    };
+    let of_run = violations(run);
+    if of_run.is_empty() || run.turns.len() < 2 {
+        return of_run;
+    }
+    let only = |is_wanted: &dyn Fn(&Turn) -> bool| {
+        let mut part = run.clone();
+        part.turns.retain(is_wanted);
+        violations(&part)
+    };
+    let mut told = only(&|other| other.number == turn.number);
+    let has = |findings: &[Finding], rule: &str| findings.iter().any(|finding| finding.rule == rule);
+    let mut missing: Vec<Finding> = of_run.into_iter().filter(|finding| !has(&told, finding.rule)).collect();
+    if missing.is_empty() {
+        return told;
+    }
+    let of_others = only(&|other| other.number != turn.number);
+    for finding in &mut missing {
+        // What neither part shows by itself is of the whole.
+        if has(&of_others, finding.rule) {
+            finding.message = format!("in another turn: {}", finding.message);
+        }
+    }
+    told.append(&mut missing);
+    told.sort_by_key(|finding| finding.rule);
+    told
 }
 
 /// Returns the one-line summary of a run, for lists.
@@ -73,21 +101,22 @@ pub fn summarize(run: &Run, children: &[&Run], now: DateTime<Utc>) -> String {
 /// Returns what happened in a few words, for one line of a list: `503 unavailable, after 3 retries`.
 pub fn in_short(run: &Run) -> String {
     let Some(turn) = run.told_turn() else { return String::new() };
-    let retries = turn.counts.retries.bound;
+    let counts = &turn.counts;
+    let retries = counts.retries.bound;
     let repeats = match (retries.min, retries.max) {
         (0, _) => String::new(),
         _ => format!(", after {}", words::counted(retries, "retry", "retries")),
     };
-    match (turn.outcome, &turn.cause) {
+    let told = match (turn.outcome, &turn.cause) {
         (RunOutcome::Failed, Some(cause)) => format!("{}{repeats}", describe(&cause.failure)),
-        (RunOutcome::Failed, None) => turn.terminal_reason.clone().unwrap_or_default(),
+        (RunOutcome::Failed, None) => phrases::spaced(turn.terminal_reason.as_deref().unwrap_or_default()),
+        (RunOutcome::Succeeded, _) if retries.min > 0 || counts.fallbacks.bound.min > 0 => {
+            let fallback =
+                if counts.fallbacks.bound.min > 0 { "another candidate answered" } else { "recovered" };
+            format!("{fallback}{repeats}")
+        }
         (RunOutcome::Succeeded, _) if !turn.counts.upstream_requests.is_visible() => {
             "retries not visible".to_owned()
-        }
-        (RunOutcome::Succeeded, _) if retries.min > 0 || turn.counts.fallbacks.bound.min > 0 => {
-            let fallback =
-                if turn.counts.fallbacks.bound.min > 0 { "another candidate answered" } else { "recovered" };
-            format!("{fallback}{repeats}")
         }
         (RunOutcome::Succeeded, _) => String::new(),
         (_, _) => {
@@ -98,7 +127,21 @@ pub fn in_short(run: &Run) -> String {
                 .find_map(|r| r.attempts.iter().rev().find_map(|a| a.failure.as_ref()));
             last.map(|failure| format!("last failure {}{repeats}", describe(failure))).unwrap_or_default()
         }
+    };
+    let others = retries_of_others(run, turn);
+    if !is_good(turn) || others.min == 0 {
+        return told;
     }
+    if retries.min == 0 && counts.fallbacks.bound.min == 0 {
+        return format!("{} in other turns", words::counted(others, "retry", "retries"));
+    }
+    format!("{told} ({} in other turns)", words::bound(others))
+}
+
+/// Returns how often the run sent again in its turns beside this one.
+fn retries_of_others(run: &Run, turn: &Turn) -> Bound {
+    let others = run.turns.iter().filter(|other| other.number != turn.number);
+    others.map(|other| other.counts.retries.bound).fold(Bound::ZERO, Bound::plus)
 }
 
 fn requests(turn: &Turn) -> String {
@@ -147,7 +190,7 @@ fn budget(turn: &Turn) -> Option<String> {
 
 fn time(turn: &Turn) -> Option<String> {
     let waiting = turn.time.waiting_ms?;
-    let is_whole = turn.foreground().all(has_each_wait);
+    let is_whole = turn.foreground().all(LogicalRequest::has_each_wait);
     if waiting == 0 && !is_whole {
         return None;
     }

@@ -135,14 +135,6 @@ pub(super) fn waited_between(request: &LogicalRequest) -> u64 {
     request.attempts.iter().take(followed).filter_map(|a| a.waited_ms.or(a.delay_ms)).sum()
 }
 
-/// Returns whether the log tells how long was waited before each retry that it shows, and shows each of them.
-pub(super) fn has_each_wait(request: &LogicalRequest) -> bool {
-    let tells = |pair: &[Attempt]| {
-        pair[1].kind != AttemptKind::Retry || pair[0].waited_ms.or(pair[0].delay_ms).is_some()
-    };
-    request.unrecorded() == 0 && request.attempts.windows(2).all(tells)
-}
-
 /// Returns how many retries followed a failure of this kind.
 pub(super) fn retries_after(request: &LogicalRequest, failure: &Failure) -> u64 {
     let is_alike = |attempt: &Attempt| attempt.failure.as_ref().is_some_and(|f| f.class == failure.class);

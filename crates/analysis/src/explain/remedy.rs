@@ -220,6 +220,9 @@ fn what_the_failure_asks_for(
             Reason::ModelNotFound => "choose a model name that this provider has".to_owned(),
             Reason::EndpointNotFound => "check the base URL of the provider".to_owned(),
             Reason::TlsVerify => "fix the certificate of the proxy or gateway; retrying cannot".to_owned(),
+            _ if failure.message.is_none() => {
+                "change the request: sending the same again fails again; what to change is in the provider's message, which these logs do not hold".to_owned()
+            }
             _ => "change what the message names; sending the same request again fails again".to_owned(),
         },
         Class::TooLarge => {

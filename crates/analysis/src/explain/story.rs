@@ -12,8 +12,8 @@ use crate::run::{Attempt, LogicalRequest, RequestOutcome, Run, RunOutcome, Turn}
 use crate::words;
 
 use super::phrases::{
-    answers, by_candidate, clock, describe, first_line, fold, given_up_for, has_each_wait, limit_word, name,
-    repeated, retries_after, short_id, span_of, told_apart, visible_bound, waited_between,
+    answers, by_candidate, clock, describe, first_line, fold, given_up_for, limit_word, name, repeated,
+    retries_after, short_id, span_of, told_apart, visible_bound, waited_between,
 };
 use super::remedy::failed_compaction;
 
@@ -30,11 +30,14 @@ pub(super) fn summary(run: &Run, turn: &Turn, children: &[&Run], now: DateTime<U
         RunOutcome::Running => story.stopped("Still running."),
         RunOutcome::Unknown => story.stopped("The log does not say how this ended."),
     };
-    let others = run.turns.iter().filter(|other| other.number != turn.number);
-    let others = others.map(|other| other.counts.retries.bound).fold(Bound::ZERO, Bound::plus);
+    let others = super::retries_of_others(run, turn);
     if super::is_good(turn) && turn.counts.retries.bound.min == 0 && others.min > 0 {
         let retries = words::counted(others, "retry", "retries");
         text.push_str(&format!(" Other turns of the run had {retries}."));
+    }
+    let is_answered = |other: &Turn| other.number > turn.number && super::is_good(other);
+    if turn.outcome == RunOutcome::Failed && run.turns.iter().any(is_answered) {
+        text.push_str(" A later turn of the run succeeded.");
     }
     let dead: Vec<&&Run> = children.iter().filter(|child| child.failed_turns() > 0).collect();
     if super::is_good(turn) && !dead.is_empty() {
@@ -112,15 +115,18 @@ impl Story<'_> {
             (answered, asked) if answered == asked => format!("all {answered} were"),
             (answered, asked) => format!("{answered} of {asked} were"),
         };
+        // An error that a provider may give is not one that the agent made.
+        let class = self.turn.cause.as_ref().map_or(Class::Unknown, |cause| cause.failure.class);
+        let how = if class == Class::Unknown { "itself" } else { "with an error" };
         match (self.failed_on_the_way(), self.turn.counts.failed_attempts.bound.max) {
             (Some(failures), _) => format!(
-                "{agent} ended this turn itself{said}. Of its model requests, {of_them} answered, after {failures}."
+                "{agent} ended this turn {how}{said}. Of its model requests, {of_them} answered, after {failures}."
             ),
             (None, Some(0)) => {
-                format!("{agent} ended this turn itself{said}. No model request failed: {of_them} answered.")
+                format!("{agent} ended this turn {how}{said}. No model request failed: {of_them} answered.")
             }
             (None, _) => format!(
-                "{agent} ended this turn itself{said}. No failure of a model request is recorded: {of_them} answered."
+                "{agent} ended this turn {how}{said}. No failure of a model request is recorded: {of_them} answered."
             ),
         }
     }
@@ -234,7 +240,7 @@ impl Story<'_> {
         }
         let waits = match waited {
             0 => String::new(),
-            ms if has_each_wait(request) => format!(" ({} of waiting)", words::span(ms)),
+            ms if request.has_each_wait() => format!(" ({} of waiting)", words::span(ms)),
             ms => format!(" (at least {} of waiting)", words::span(ms)),
         };
         let why = given_up_for(request);
@@ -366,12 +372,15 @@ impl Story<'_> {
             [] => "It succeeded.".to_owned(),
             [one] => told_recovered(one),
             several => {
-                let retries: u64 = several.iter().map(|r| r.retries.bound.min).sum();
+                let retries = several.iter().map(|r| r.retries.bound).fold(Bound::ZERO, Bound::plus);
+                let least =
+                    if self.foreground().all(LogicalRequest::has_each_loss) { "" } else { "at least " };
+                let lost = self.turn.time.lost_ms.filter(|ms| *ms > 0 || least.is_empty());
+                let lost = lost.map(|ms| format!(" ({least}{} lost)", words::span(ms))).unwrap_or_default();
                 format!(
-                    "It succeeded; {} of its requests needed {} in all ({} lost), no work lost.",
+                    "It succeeded; {} of its requests needed {} in all{lost}, no work lost.",
                     several.len(),
-                    words::counted(Bound::exact(retries), "retry", "retries"),
-                    words::span(self.turn.time.lost_ms.unwrap_or(0)),
+                    words::counted(retries, "retry", "retries"),
                 )
             }
         };

@@ -269,13 +269,12 @@ pub(super) fn time_of(
     let span = |a: DateTime<Utc>, b: DateTime<Utc>| u64::try_from((b - a).num_milliseconds()).ok();
     let mut time =
         Time { wall_ms: started_at.zip(ended_at).and_then(|(a, b)| span(a, b)), ..Time::default() };
-    let attempts = requests
-        .iter()
-        .flat_map(|r| r.attempts.iter().enumerate().map(|(i, a)| (a, i + 1 < r.attempts.len())));
-    for (attempt, is_followed) in attempts {
+    let attempts =
+        requests.iter().flat_map(|r| r.attempts.iter().enumerate().map(|(i, a)| (a, r.attempts.get(i + 1))));
+    for (attempt, next) in attempts {
         // The real wait where times tell it, else the planned one. A wait that no attempt followed was cut short, or is
         // known only up to the last line of the log.
-        let open = attempt.ended_at.zip(ended_at).filter(|_| !is_followed);
+        let open = attempt.ended_at.zip(ended_at).filter(|_| next.is_none());
         let planned = attempt.delay_ms.map(|delay| match open {
             Some((from, to)) => delay.min(span(from, to).unwrap_or(0)),
             None => delay,
@@ -287,8 +286,14 @@ pub(super) fn time_of(
         if let Some(wait) = wait {
             time.waiting_ms = Some(time.waiting_ms.unwrap_or(0) + wait);
         }
-        if wait.is_some() || failed.is_some() {
-            time.lost_ms = Some(time.lost_ms.unwrap_or(0) + wait.unwrap_or(0) + failed.unwrap_or(0));
+        let told = (wait.is_some() || failed.is_some()).then(|| wait.unwrap_or(0) + failed.unwrap_or(0));
+        // Where one of the two is not told, the start of the next attempt bounds both.
+        let until_next = (attempt.outcome == Some(AttemptOutcome::Failed)
+            && (wait.is_none() || failed.is_none()))
+        .then(|| attempt.started_at.zip(next?.started_at).and_then(|(a, b)| span(a, b)))
+        .flatten();
+        if let Some(lost) = until_next.max(told) {
+            time.lost_ms = Some(time.lost_ms.unwrap_or(0) + lost);
         }
     }
     time

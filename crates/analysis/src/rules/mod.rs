@@ -21,6 +21,7 @@ use retryscope_record::{Origin, RunKey};
 use serde::{Deserialize, Serialize};
 
 use crate::run::Run;
+use subject::UNKNOWN_VERSION;
 pub(crate) use subject::{Fleet, Found, POLICY_UNREAD, Subject};
 
 /// What a rule found.
@@ -192,7 +193,7 @@ pub fn audit(runs: &[Run], asked: &Asked<'_>) -> Vec<Finding> {
     }
     let mut findings = Vec::new();
     for run in runs {
-        let of = children.get(&(&*run.key.agent, &*run.key.id)).cloned().unwrap_or_default();
+        let of = children.get(&(&*run.key.agent, &*run.key.id)).map_or(&[][..], Vec::as_slice);
         findings.extend(audit_run(run, of, asked));
     }
     let fleet = Fleet { runs };
@@ -204,12 +205,33 @@ pub fn audit(runs: &[Run], asked: &Asked<'_>) -> Vec<Finding> {
     findings
 }
 
+/// Returns a violation as far as it holds under each of the other policies that may have been in force.
+fn agreed(rule: &Rule, mut found: Found, others: &[Subject<'_>]) -> Found {
+    let mut is_same = true;
+    for other in others {
+        let theirs = rule.check.of_run(other);
+        let mut theirs = theirs.iter().filter(|theirs| theirs.verdict == Verdict::Violation).peekable();
+        if theirs.peek().is_none() {
+            return Found::unknown(UNKNOWN_VERSION, found.evidence);
+        }
+        is_same &= theirs.any(|theirs| theirs.message == found.message);
+    }
+    if !is_same {
+        found.message.push_str(" (numbers of the newest version; no log at hand names the one that ran)");
+    }
+    found
+}
+
 /// Looks at one run by itself. `children` are the runs that name it as their parent.
-pub fn audit_run(run: &Run, children: Vec<&Run>, asked: &Asked<'_>) -> Vec<Finding> {
-    let subject = Subject::new(run, children, asked);
+pub fn audit_run(run: &Run, children: &[&Run], asked: &Asked<'_>) -> Vec<Finding> {
+    let subjects = Subject::under_each_policy(run, children, asked);
+    let Some((subject, others)) = subjects.split_last() else { return Vec::new() };
     let mut findings = Vec::new();
     for rule in rules().filter(|rule| (asked.wanted)(rule)) {
-        for mut found in rule.check.of_run(&subject) {
+        for mut found in rule.check.of_run(subject) {
+            if found.verdict == Verdict::Violation {
+                found = agreed(rule, found, others);
+            }
             // Whose agent is not known to us may be its author.
             if found.verdict == Verdict::Violation && found.fix.is_none() && subject.policy.is_none() {
                 found.fix = Some(rule.instead_as_clause());
@@ -218,4 +240,56 @@ pub fn audit_run(run: &Run, children: Vec<&Run>, asked: &Asked<'_>) -> Vec<Findi
         }
     }
     findings
+}
+
+#[cfg(test)]
+mod tests {
+    use retryscope_events::{Event, ModelRequest};
+    use retryscope_policy::by_agent;
+    use retryscope_record::{Item, Place, SourceId, View};
+
+    use super::*;
+    use crate::engine::{AsOf, Engine};
+
+    fn violation(of: &str) -> Vec<Found> {
+        vec![Found::violation(of, Vec::new())]
+    }
+
+    /// Broken under the newest policy alone.
+    fn newest(subject: &Subject<'_>) -> Vec<Found> {
+        let last = by_agent("omp").last().map(|policy| &policy.title);
+        if subject.policy.map(|policy| &policy.title) == last { violation("it") } else { Vec::new() }
+    }
+
+    /// Broken under each, to another extent.
+    fn numbers(subject: &Subject<'_>) -> Vec<Found> {
+        violation(subject.policy.map_or("", |policy| &policy.title))
+    }
+
+    fn found(version: Option<&str>, check: fn(&Subject<'_>) -> Vec<Found>) -> Found {
+        let mut engine = Engine::new();
+        let mut event = Event::new("r", chrono::DateTime::UNIX_EPOCH, ModelRequest::new()).agent("omp");
+        event.agent_version = version.map(str::to_owned);
+        let origin = Origin { source: SourceId(0), place: Place::Whole };
+        engine.apply(View::SESSION, origin, Item::Event(&event, None));
+        let run =
+            engine.runs(&AsOf { now: chrono::DateTime::UNIX_EPOCH, sources: &BTreeMap::new() }).remove(0);
+        let subjects = Subject::under_each_policy(&run, &[], &Asked::ALL);
+        let (subject, others) = subjects.split_last().unwrap();
+        let rule = Rule { check: Check::Run(check), ..*rule("RS302").unwrap() };
+        agreed(&rule, check(subject).remove(0), others)
+    }
+
+    #[test]
+    fn without_a_version_a_rule_is_broken_only_under_each_policy() {
+        let told = |version, check| {
+            let found = found(version, check);
+            (found.verdict, found.message.contains("numbers of the newest version"))
+        };
+        assert!(by_agent("omp").len() > 1);
+        assert_eq!(told(None, newest), (Verdict::Unknown, false));
+        assert_eq!(told(None, numbers), (Verdict::Violation, true));
+        assert_eq!(told(None, |_| violation("it")), (Verdict::Violation, false));
+        assert_eq!(told(Some("99.0.0"), newest), (Verdict::Violation, false));
+    }
 }

@@ -2,7 +2,7 @@
 
 use retryscope_events::{AttemptKind, AttemptOutcome, Candidate, Source};
 use retryscope_policy::own::{OwnPolicy, Resolved};
-use retryscope_policy::{Acts, LayerPolicy, Policy, find};
+use retryscope_policy::{Acts, LayerPolicy, Policy, by_agent, find};
 use retryscope_record::{Origin, RunKey};
 
 use super::{Asked, Finding, Rule, Verdict};
@@ -107,10 +107,30 @@ pub(crate) fn was_passed(request: &LogicalRequest, failed: &Attempt) -> bool {
 /// What is said where a rule needs the policy that a run recorded, and that cannot be read.
 pub(crate) const POLICY_UNREAD: &str = "the policy that this run recorded cannot be read";
 
+/// What is said where a rule is broken under one policy of the agent and kept under another.
+pub(crate) const UNKNOWN_VERSION: &str =
+    "whether it was broken depends on the agent's version, which no log at hand names";
+
 impl<'a> Subject<'a> {
     /// Returns whether it is held to a policy that nobody can read.
     pub(crate) fn policy_is_unread(&self) -> bool {
         self.own.is_none() && self.run.declared.policy_unread
+    }
+
+    /// Returns a run with what is known around it, once for each policy that may have been in force, newest last: without
+    /// a version, what holds for one of them alone is not known.
+    pub(crate) fn under_each_policy(run: &'a Run, children: &[&'a Run], asked: &'a Asked<'_>) -> Vec<Self> {
+        let newest = Self::new(run, children.to_vec(), asked);
+        if run.facts.policy_version.is_some() || run.facts.agent_version.is_some() {
+            return vec![newest];
+        }
+        let older = by_agent(&run.key.agent).split_last().map_or(&[][..], |(_, older)| older);
+        let mut subjects: Vec<Self> = older
+            .iter()
+            .map(|policy| Self { policy: Some(policy), ..Self::new(run, children.to_vec(), asked) })
+            .collect();
+        subjects.push(newest);
+        subjects
     }
 
     /// Returns a run with what is known around it.

@@ -162,3 +162,22 @@ fn another_process_that_goes_on_with_the_log_has_a_turn_of_its_own() {
     let turns: Vec<_> = read(&[SENT, down, SENT, down, down]).into_iter().filter_map(turn).collect();
     assert_eq!(turns, ["#1", "#2"]);
 }
+
+#[test]
+fn a_status_that_a_stream_told_is_no_stream_that_broke() {
+    let message = |line: &str| {
+        let retry = read(&[SENT, line, SENT]).into_iter().find_map(|statement| match statement {
+            Statement::Event(event, _) => match event.body {
+                Body::ModelRetry(retry) => Some((retry.status, retry.message.unwrap_or_default())),
+                _ => None,
+            },
+            Statement::Mark { .. } => None,
+        });
+        retry.unwrap()
+    };
+    let (status, text) = message("Mid-stream 529 before content — retrying streaming (1/3)");
+    assert_eq!((status, text.starts_with("529 ")), (Some(529), true), "{text}");
+    // Near miss: without a status the line is all that is known.
+    let (status, text) = message("Mid-stream failure before content — retrying streaming (1/3)");
+    assert_eq!((status, text.starts_with("Mid-stream ")), (None, true), "{text}");
+}

@@ -2,6 +2,7 @@
 
 use retryscope_policy::{Acts, LayerPolicy, Nesting, Policy};
 
+use crate::explain::describe;
 use crate::infer::kind_of;
 use crate::rules::{Check, Found, Rule, Subject};
 use crate::run::{Attempt, LogicalRequest};
@@ -22,7 +23,8 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
     let Some(policy) = subject.policy else { return Vec::new() };
     for (_, request) in subject.requests() {
         for attempt in &request.attempts {
-            let Some(failure) = attempt.failure.as_ref().and_then(kind_of) else { continue };
+            let Some(met) = &attempt.failure else { continue };
+            let Some(failure) = kind_of(met) else { continue };
             let layers: Vec<(&LayerPolicy, u64)> = policy
                 .layers_for(attempt.api.as_deref())
                 .into_iter()
@@ -44,8 +46,9 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
             let names: Vec<String> =
                 layers.iter().map(|(layer, sends)| format!("{sends} of the {}", layer.name)).collect();
             let message = format!(
-                "{} layers retry this error and multiply: {} make up to {product} requests for one answer",
+                "{} layers retry this error ({}) and multiply: {} make up to {product} requests for one answer",
                 layers.len(),
+                describe(met),
                 words::list(&names),
             );
             let found = Found::violation(message, vec![attempt.origin]);
