@@ -112,12 +112,16 @@ impl Rollout {
             Some(same) => same,
             None => RunKey::new(AGENT, thread),
         };
+        let was_delegated = self.review.is_delegated;
         let is_elsewhere = kind == "event_msg" && self.is_elsewhere(&run.id, turn.as_deref(), &payload);
         self.run = Some(run.clone());
+        let mut say = Say { place, run, at, turn: None, sink };
+        if self.review.is_delegated && !was_delegated {
+            say.mark(&Mark::AskedElsewhere);
+        }
         if is_elsewhere {
             return;
         }
-        let mut say = Say { place, run, at, turn: None, sink };
         self.enter(turn, &kind, &mut say);
         self.record(&kind, &payload, &mut say);
     }
@@ -175,6 +179,8 @@ impl Rollout {
                 self.review.is_delegated |= is_elsewhere;
                 return is_elsewhere;
             }
+            // What the other thread is asked is told here too.
+            Some("user_message") => return self.review.runs,
             Some("item_completed") => {
                 return payload.str("thread_id").is_some_and(|named| named != thread);
             }
@@ -594,13 +600,14 @@ mod tests {
         let old = [
             told(r#"{"type":"entered_review_mode"}"#),
             told(r#"{"type":"task_started","turn_id":"v"}"#),
+            told(r#"{"type":"user_message","message":"x"}"#),
             told(r#"{"type":"exited_review_mode"}"#),
             said,
             told(DONE),
         ];
-        for (version, lines) in [("0.171.0", new), ("0.140.0", old)] {
+        for (version, lines) in [("0.171.0", &new[..]), ("0.140.0", &old[..])] {
             let meta = META.replace("0.171.0", version);
-            let read = read(&[&[meta][..], &lines].concat().join("\n"));
+            let read = read(&[&[meta][..], lines].concat().join("\n"));
             assert_eq!(count(&read, |b| matches!(b, Body::ModelRequest(_))), 0, "{version}");
             assert_eq!(ends(&read), [TurnOutcome::Succeeded], "{version}");
             let begun = |item: &Statement| match item {
@@ -609,6 +616,9 @@ mod tests {
             };
             let turns: Vec<_> = read.items.iter().filter_map(|(_, item)| begun(item)).collect();
             assert_eq!(turns, ["u"], "{version}");
+            let is_lent =
+                |item: &Statement| matches!(item, Statement::Mark { mark: Mark::AskedElsewhere, .. });
+            assert_eq!(read.items.iter().filter(|(_, item)| is_lent(item)).count(), 1, "{version}");
         }
     }
 

@@ -84,6 +84,11 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
             part.view = inference.fill(part.kind, view, last_once);
         }
     }
+    for (part, turn) in lent_turns(&parts) {
+        let turn = &mut parts[part].view.to_mut().turns[turn];
+        turn.requests.clear();
+        turn.foreground_requests = Some(Shown::None);
+    }
     let parts = parts;
     let (groups, left_out) = align(&parts);
     let last = groups.len().saturating_sub(1);
@@ -171,6 +176,22 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
         ledger: parts.iter().flat_map(|p| p.view.ledger.iter().cloned()).collect(),
         settings,
     }
+}
+
+/// Returns the turns, by part and place, whose requests are another run's: standard output names one run, and shows what the
+/// run that works for it does as well.
+fn lent_turns(parts: &[Part<'_>]) -> Vec<(usize, usize)> {
+    if !parts.iter().any(|part| part.view.turns.iter().any(|turn| turn.asked_elsewhere)) {
+        return Vec::new();
+    }
+    let (groups, _) = align(parts);
+    let lent = groups.iter().filter(|group| group.iter().any(|(_, turn)| turn.asked_elsewhere));
+    let told = lent.flatten().filter(|(part, _)| part.kind == View::STDOUT);
+    let place = |(part, turn): &(&Part<'_>, &TurnView)| {
+        let of = parts.iter().position(|p| std::ptr::eq(p, *part))?;
+        Some((of, part.view.turns.iter().position(|t| std::ptr::eq(t, *turn))?))
+    };
+    told.filter_map(place).collect()
 }
 
 /// Groups the turns of all views. Returns the groups in order, and how many turns of further views could not be placed.

@@ -127,6 +127,10 @@ impl ViewOfRun {
                 let index = self.open_turn();
                 self.turns[index].begins_elsewhere = true;
             }
+            Mark::AskedElsewhere => {
+                let index = self.open_turn();
+                self.turns[index].asked_elsewhere = true;
+            }
             Mark::HoldsTurns => {
                 let index = self.open_turn();
                 self.turns[index].holds_turns = true;
