@@ -338,6 +338,28 @@ fn an_output_of_another_runs_requests_counts_none() {
     assert_eq!(counted(false).0, 1);
 }
 
+/// A log of many runs, which never says how one ends, and whose writer lives on.
+#[test]
+fn how_far_a_log_reaches_is_no_event_of_a_run() {
+    let seen = |now: i64, alive: Option<bool>| {
+        let mut engine = Engine::new();
+        let mut source = Source { engine: &mut engine, kind: View::LOGS_DB, id: 0 };
+        source.shows(Shown::All);
+        source.mark(0, &Mark::EndsElsewhere);
+        source.event(0, "t", ModelRequest::new().request_id("#1"));
+        source.attempt(10, "t", "#1", 1, None);
+        source.mark(now, &Mark::ToldUntil);
+        let state = SourceState { writer_alive: alive, ..SourceState::default() };
+        let sources = BTreeMap::from([(SourceId(0), state)]);
+        let run = engine.runs(&AsOf { now: at(now), sources: &sources }).remove(0);
+        assert_eq!(run.ended_at, Some(at(10)));
+        run.outcome
+    };
+    assert_eq!(seen(60_000, Some(true)), RunOutcome::Running);
+    assert_eq!(seen(86_400_000, Some(true)), RunOutcome::Unknown);
+    assert_eq!(seen(86_400_000, None), RunOutcome::Unknown);
+}
+
 /// A reset may have come within an answer: it proves no loop of requests that ran to its end.
 #[test]
 fn a_reset_raises_no_lower_end() {

@@ -345,13 +345,19 @@ fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_
         Some(TurnOutcome::Failed) => RunOutcome::Failed,
         Some(TurnOutcome::Cancelled) => RunOutcome::Cancelled,
         Some(TurnOutcome::Unknown) => RunOutcome::Unknown,
-        None if is_last => match liveness(parts, quiet_since(ended_at, &requests), as_of) {
-            // Logs that never say how a turn ends stop without an end, however it ended.
-            RunOutcome::Interrupted if group.iter().all(|(part, _)| part.view.ends_untold) => {
+        None if is_last => {
+            let quiet_since = quiet_since(ended_at, &requests);
+            let outcome = liveness(parts, quiet_since, as_of);
+            // Logs that never say how a turn ends stop without an end, however it ended, and their writer may live on.
+            let stops = outcome == RunOutcome::Interrupted
+                || outcome == RunOutcome::Running
+                    && quiet_since.is_some_and(|at| as_of.now - at >= MAY_GO_ON);
+            if stops && group.iter().all(|(part, _)| part.view.ends_untold) {
                 RunOutcome::Unknown
+            } else {
+                outcome
             }
-            outcome => outcome,
-        },
+        }
         // The log goes on: what it says of the last request is what it says of the turn.
         None => match requests.iter().rfind(|r| r.source == Source::Foreground).map(|r| r.outcome) {
             Some(outcome) if outcome.is_failed() => RunOutcome::Failed,
