@@ -301,6 +301,8 @@ impl Rollout {
     /// A prompt of a version whose turns have no ids.
     fn prompt(&mut self, say: &mut Say<'_>) {
         self.prompts += 1;
+        // Answers and aborts show; of a turn that failed there is no record.
+        say.mark(&Mark::EndsUntold);
         self.start(format!("#rollout:{}", self.prompts), say);
     }
 
@@ -620,6 +622,18 @@ mod tests {
                 |item: &Statement| matches!(item, Statement::Mark { mark: Mark::AskedElsewhere, .. });
             assert_eq!(read.items.iter().filter(|(_, item)| is_lent(item)).count(), 1, "{version}");
         }
+    }
+
+    #[test]
+    fn turns_without_ids_end_untold() {
+        let is_untold = |lines: &[&str]| {
+            let untold = |item: &Statement| matches!(item, Statement::Mark { mark: Mark::EndsUntold, .. });
+            read(&lines.join("\n")).items.iter().any(|(_, item)| untold(item))
+        };
+        let meta = META.replace("0.171.0", "0.98.0");
+        let context = line("turn_context", r#"{"model":"m"}"#);
+        assert!(is_untold(&[&meta, &told(r#"{"type":"user_message","message":"x"}"#), &context]));
+        assert!(!is_untold(&[META, &told(STARTED), CONTEXT]));
     }
 
     #[test]
