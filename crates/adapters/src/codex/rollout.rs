@@ -49,6 +49,13 @@ struct Review {
     is_delegated: bool,
 }
 
+impl Review {
+    /// Returns whether the other thread asks for the running turn.
+    fn is_lent(&self) -> bool {
+        self.runs || self.is_delegated
+    }
+}
+
 impl Rollout {
     /// Returns a decoder; the file's name tells the thread.
     pub(super) fn new(named: Option<String>) -> Self {
@@ -112,11 +119,15 @@ impl Rollout {
             Some(same) => same,
             None => RunKey::new(AGENT, thread),
         };
-        let was_delegated = self.review.is_delegated;
+        let was_lent = self.review.is_lent();
         let is_elsewhere = kind == "event_msg" && self.is_elsewhere(&run.id, turn.as_deref(), &payload);
         self.run = Some(run.clone());
         let mut say = Say { place, run, at, turn: None, sink };
-        if self.review.is_delegated && !was_delegated {
+        if self.review.is_lent() && !was_lent {
+            if !self.has_turn_ids {
+                // Versions whose turns have no ids write no end of this one.
+                say.mark(&Mark::EndsUntold);
+            }
             say.mark(&Mark::AskedElsewhere);
         }
         if is_elsewhere {
@@ -622,6 +633,22 @@ mod tests {
                 |item: &Statement| matches!(item, Statement::Mark { mark: Mark::AskedElsewhere, .. });
             assert_eq!(read.items.iter().filter(|(_, item)| is_lent(item)).count(), 1, "{version}");
         }
+    }
+
+    #[test]
+    fn a_review_without_a_turn_of_its_own_is_lent_too() {
+        let meta = META.replace("0.171.0", "0.98.0");
+        let lines = [
+            meta,
+            told(r#"{"type":"entered_review_mode"}"#),
+            told(r#"{"type":"user_message","message":"x"}"#),
+            told(r#"{"type":"exited_review_mode"}"#),
+            line("response_item", r#"{"type":"message","role":"assistant"}"#),
+        ];
+        let read = read(&lines.join("\n"));
+        assert_eq!(count(&read, |b| matches!(b, Body::ModelRequest(_))), 0);
+        let is_lent = |item: &Statement| matches!(item, Statement::Mark { mark: Mark::AskedElsewhere, .. });
+        assert_eq!(read.items.iter().filter(|(_, item)| is_lent(item)).count(), 1);
     }
 
     #[test]

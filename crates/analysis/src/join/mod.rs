@@ -322,7 +322,11 @@ fn is_beside(members: &Joined<'_>, turn: &TurnView) -> bool {
 }
 
 fn is_empty(turn: &TurnView) -> bool {
-    turn.requests.is_empty() && turn.end.is_none() && turn.ids.is_empty() && turn.key.is_none()
+    turn.requests.is_empty()
+        && turn.end.is_none()
+        && turn.ids.is_empty()
+        && turn.key.is_none()
+        && !turn.asked_elsewhere
 }
 
 fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_of: &AsOf<'_>) -> Turn {
