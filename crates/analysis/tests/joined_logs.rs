@@ -310,6 +310,56 @@ fn outputs_of_two_processes_are_two_turns() {
     assert_eq!(run.counts.logical_requests.bound.min, 2);
 }
 
+/// A review is asked for by a thread of its own; the output of the program names the thread that waits for it.
+#[test]
+fn an_output_of_another_runs_requests_counts_none() {
+    let counted = |is_lent: bool| {
+        let mut engine = Engine::new();
+        for (id, kind) in [(0, View::SESSION), (1, View::STDOUT)] {
+            let mut source = Source { engine: &mut engine, kind, id };
+            source.shows(Shown::All);
+            source.mark(0, &Mark::TurnStarted { turn: None });
+            if kind == View::STDOUT {
+                source.attempt(10, "t", "#1", 1, None);
+                source.event(20, "t", ModelResponse::new().request_id("#1"));
+            } else if is_lent {
+                source.mark(0, &Mark::AskedElsewhere);
+            }
+            let outcome = TurnOutcome::Succeeded;
+            source.mark(30, &Mark::TurnEnded { turn: None, outcome, reason: None, message: None });
+        }
+        let sources = BTreeMap::new();
+        let run = engine.runs(&AsOf { now: at(0), sources: &sources }).remove(0);
+        assert_eq!((run.turns.len(), run.outcome), (1, RunOutcome::Succeeded));
+        upstream(&run)
+    };
+    assert_eq!(counted(true), (0, Some(0)));
+    // Where nothing says so they are its own.
+    assert_eq!(counted(false).0, 1);
+}
+
+/// A log of many runs, which never says how one ends, and whose writer lives on.
+#[test]
+fn how_far_a_log_reaches_is_no_event_of_a_run() {
+    let seen = |now: i64, alive: Option<bool>| {
+        let mut engine = Engine::new();
+        let mut source = Source { engine: &mut engine, kind: View::LOGS_DB, id: 0 };
+        source.shows(Shown::All);
+        source.mark(0, &Mark::EndsElsewhere);
+        source.event(0, "t", ModelRequest::new().request_id("#1"));
+        source.attempt(10, "t", "#1", 1, None);
+        source.mark(now, &Mark::ToldUntil);
+        let state = SourceState { writer_alive: alive, ..SourceState::default() };
+        let sources = BTreeMap::from([(SourceId(0), state)]);
+        let run = engine.runs(&AsOf { now: at(now), sources: &sources }).remove(0);
+        assert_eq!(run.ended_at, Some(at(10)));
+        run.outcome
+    };
+    assert_eq!(seen(60_000, Some(true)), RunOutcome::Running);
+    assert_eq!(seen(86_400_000, Some(true)), RunOutcome::Unknown);
+    assert_eq!(seen(86_400_000, None), RunOutcome::Unknown);
+}
+
 /// A reset may have come within an answer: it proves no loop of requests that ran to its end.
 #[test]
 fn a_reset_raises_no_lower_end() {

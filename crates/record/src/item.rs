@@ -179,6 +179,9 @@ pub enum Mark {
     BeginsElsewhere,
     /// The open turn may hold several turns of the run: this source does not tell where they begin.
     HoldsTurns,
+    /// Another run asks for the open turn, and tells of its requests itself: a log that does not tell the two apart shows
+    /// those, not requests of this run.
+    AskedElsewhere,
     /// This source has no records of how turns end: that it stops tells nothing.
     EndsUntold,
     /// The same; and where another source says that a turn ended, and this one reaches so far, it has said everything of it.

@@ -1,6 +1,9 @@
 //! OTLP logs (see `otlp_logs`) and traces of Claude Code.
 //!
-//! Spans have one `gen_ai.request.attempt` event a request, except for a model that was given up for another one.
+//! Spans have one `gen_ai.request.attempt` event a request, except for a model that was given up for another one. Those of
+//! 2.1.123 to 2.1.252 do not say what a request was for; the log record of the same request does, where it came before.
+
+use std::collections::BTreeMap;
 
 use retryscope_events::{
     Candidate, Event, ModelAttempt, ModelFailed, ModelRequest, ModelResponse, Source, Usage,
@@ -11,10 +14,15 @@ use super::otlp_logs::{self, Logs};
 use super::{AGENT, is_main, model_of};
 use crate::otlp::{Attributes, Consumer, LogRecord, Span};
 
+/// Most requests whose query is remembered.
+const ASKED_LIMIT: usize = 16_384;
+
 /// Claude Code's part of the telemetry.
 #[derive(Default)]
 pub(crate) struct Export {
     logs: Logs,
+    /// What requests beside the conversation were for, by the provider's id, as log records say.
+    beside: BTreeMap<String, String>,
 }
 
 impl Consumer for Export {
@@ -27,13 +35,22 @@ impl Consumer for Export {
     }
 
     fn record(&mut self, place: Place, said: &LogRecord<'_>, sink: &mut dyn Sink) {
+        let (id, query) = (said.attributes.string("request_id"), said.attributes.string("query_source"));
+        if let Some((id, query)) = id.zip(query.filter(|query| !is_main(query))) {
+            if self.beside.len() >= ASKED_LIMIT {
+                self.beside.clear();
+            }
+            self.beside.insert(id, query);
+        }
         self.logs.record(place, said, sink);
     }
 
     fn span(&mut self, place: Place, said: &Span<'_>, sink: &mut dyn Sink) {
-        if let Some(session) = session_of(said) {
+        let told = said.attributes.get("request_id").and_then(|id| self.beside.get(id));
+        let query = said.attributes.get("query_source_safe").or(told.map(String::as_str)).unwrap_or_default();
+        if let Some(session) = session_of(said, query) {
             self.logs.note_spans(place, session, sink);
-            span(place, session, said, sink);
+            span(place, session, query, said, sink);
         }
     }
 
@@ -43,17 +60,13 @@ impl Consumer for Export {
 }
 
 /// Returns the session whose request a span is. Those of subagents are runs of their own.
-fn session_of<'a>(span: &'a Span<'_>) -> Option<&'a str> {
-    let is_request = span.name == "claude_code.llm_request" && !query_of(span).starts_with("agent");
+fn session_of<'a>(span: &'a Span<'_>, query: &str) -> Option<&'a str> {
+    let is_request = span.name == "claude_code.llm_request" && !query.starts_with("agent");
     span.attributes.get("session.id").filter(|_| is_request)
 }
 
-fn query_of<'a>(span: &'a Span<'_>) -> &'a str {
-    span.attributes.get("query_source_safe").unwrap_or_default()
-}
-
 /// Takes the span of one request.
-fn span(place: Place, session: &str, span: &Span<'_>, sink: &mut dyn Sink) {
+fn span(place: Place, session: &str, query: &str, span: &Span<'_>, sink: &mut dyn Sink) {
     let attributes = &span.attributes;
     let run = RunKey::new(AGENT, session);
     let mut say = |statement: Statement| sink.item(place, statement.item());
@@ -79,7 +92,6 @@ fn span(place: Place, session: &str, span: &Span<'_>, sink: &mut dyn Sink) {
     if let Some(id) = attributes.get("request_id") {
         say(mark(Mark::Anchor(Anchor::of(id))));
     }
-    let query = query_of(span);
     let mut attempts = span.events.iter().filter(|(name, ..)| name == "gen_ai.request.attempt").peekable();
     if query.is_empty() && attempts.peek().is_none() {
         // The versions whose spans have no attempts ask a side call with nearly each prompt, and do not say which it is.
@@ -132,10 +144,15 @@ mod tests {
 
     use super::*;
 
-    /// Returns whether the requests that a span tells are of the conversation itself.
     fn is_foreground(query: Option<&str>, attempts: usize) -> Vec<bool> {
+        is_foreground_beside(None, query, attempts)
+    }
+
+    /// Returns whether the requests that a span tells are of the conversation itself, where a log record of the same
+    /// request names that query.
+    fn is_foreground_beside(logged: Option<&str>, query: Option<&str>, attempts: usize) -> Vec<bool> {
         let resource = Attributes::default();
-        let pairs = [("session.id", Some("s")), ("query_source_safe", query)];
+        let pairs = [("session.id", Some("s")), ("request_id", Some("r")), ("query_source_safe", query)];
         let pairs = pairs.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
         let attributes = Attributes::from_pairs(pairs);
         let attempt = || ("gen_ai.request.attempt".into(), None, Attributes::default());
@@ -151,6 +168,21 @@ mod tests {
         };
         let mut sink = Collected::default();
         let mut export = Export::default();
+        if let Some(query) = logged {
+            let pairs = [("session.id", "s"), ("request_id", "r"), ("event.name", "api_request")];
+            let pairs = pairs.into_iter().chain([("query_source", query)]);
+            let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            let record = LogRecord {
+                resource: &resource,
+                attributes: Attributes::from_pairs(pairs),
+                at: None,
+                observed_at: None,
+                body: None,
+                further: None,
+                severity: None,
+            };
+            export.record(Place::Whole, &record, &mut sink);
+        }
         export.span(Place::Whole, &said, &mut sink);
         export.end_of_body(Place::Whole, &mut sink);
         let source = |(_, item): (_, Statement)| match item {
@@ -161,6 +193,15 @@ mod tests {
             Statement::Mark { .. } => None,
         };
         sink.items.into_iter().filter_map(source).collect()
+    }
+
+    #[test]
+    fn the_log_record_of_a_request_says_what_its_span_does_not() {
+        assert_eq!(is_foreground_beside(Some("sdk"), None, 2), [true]);
+        assert_eq!(is_foreground_beside(Some("generate_session_title"), None, 2), [false]);
+        assert!(is_foreground_beside(Some("agent:builtin:x"), None, 2).is_empty());
+        // The span's own word counts first.
+        assert_eq!(is_foreground_beside(Some("generate_session_title"), Some("sdk"), 2), [true]);
     }
 
     #[test]

@@ -55,23 +55,41 @@ impl DatabaseDecoder for History {
                     say.mark(&Mark::Shows { source, requests: Shown::None, attempts: Shown::None, because });
                 }
             }
-            say.turn = Some(turn);
+            say.turn = Some(turn.clone());
             say.mark(&Mark::TurnStarted { turn: say.turn.clone() });
             say.at = seconds(6);
-            end(text(4).as_deref(), outcome, &mut say);
+            let is_own = outcome != TurnOutcome::Failed || !is_review(database, &thread, &turn);
+            end(text(4).as_deref(), outcome, is_own, &mut say);
         }
         Ok(())
     }
 }
 
-fn end(error: Option<&str>, outcome: TurnOutcome, say: &mut Say<'_>) {
+/// Returns whether another thread asked for a turn: a review has a thread of its own, and its error ends both turns.
+fn is_review(database: &Connection, thread: &str, turn: &str) -> bool {
+    let read = || -> rusqlite::Result<bool> {
+        let mut statement =
+            database.prepare("select item_json from thread_items where thread_id = ? and turn_id = ?")?;
+        let mut rows = statement.query([thread, turn])?;
+        while let Some(row) = rows.next()? {
+            let item = row.get::<_, String>(0).unwrap_or_default();
+            if Object::parse(item.as_bytes()).is_some_and(|item| item.is("type", "enteredReviewMode")) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    read().unwrap_or(false)
+}
+
+fn end(error: Option<&str>, outcome: TurnOutcome, is_own: bool, say: &mut Say<'_>) {
     let error = error.and_then(|json| Object::parse(json.as_bytes()));
     let message = error.as_ref().and_then(|error| error.string("message"));
     let info = error
         .as_ref()
         .and_then(|error| error.raw("codexErrorInfo").or_else(|| error.raw("codex_error_info")));
     let told = Told::of(message.as_deref().unwrap_or_default()).with_info(info);
-    if outcome == TurnOutcome::Failed && (told.status.is_some() || told.request_id.is_some()) {
+    if is_own && outcome == TurnOutcome::Failed && (told.status.is_some() || told.request_id.is_some()) {
         let mut failed = ModelFailed::new();
         // Ids are unique within a thread only if they name the turn.
         failed.request_id = say.turn.as_ref().map(|turn| format!("#{turn}"));
@@ -109,6 +127,33 @@ mod tests {
             .filter(|(_, i)| matches!(i, Statement::Mark { mark: Mark::TurnEnded { .. }, .. }))
             .count();
         assert_eq!(ends, 2);
+    }
+
+    #[test]
+    fn a_review_fails_in_the_thread_that_asked() {
+        let database = Connection::open_in_memory().unwrap();
+        database
+            .execute_batch(
+                r#"create table thread_turns (thread_id, turn_id, status, error_json, started_at integer, completed_at integer);
+                 create table thread_items (thread_id, turn_id, item_json);
+                 insert into thread_turns values ('T', 'a', 'failed', '{"message":"unexpected status 503 x"}', 1, 2),
+                     ('V', 'b', 'failed', '{"message":"unexpected status 503 x"}', 1, 2),
+                     ('T', 'c', 'failed', '{"message":"unexpected status 503 x"}', 3, 4);
+                 insert into thread_items values ('T', 'a', '{"type":"enteredReviewMode","id":"i"}'),
+                     ('V', 'b', '{"type":"userMessage","id":"j"}');"#,
+            )
+            .unwrap();
+        let mut sink = Collected::default();
+        History::default().rows(&database, &mut sink).unwrap();
+        let failed: Vec<_> = sink
+            .items
+            .iter()
+            .filter_map(|(_, item)| match item {
+                Statement::Event(event, _) => event.turn.as_deref(),
+                Statement::Mark { .. } => None,
+            })
+            .collect();
+        assert_eq!(failed, ["b", "c"]);
     }
 
     #[test]

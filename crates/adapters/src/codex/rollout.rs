@@ -49,6 +49,13 @@ struct Review {
     is_delegated: bool,
 }
 
+impl Review {
+    /// Returns whether the other thread asks for the running turn.
+    fn is_lent(&self) -> bool {
+        self.runs || self.is_delegated
+    }
+}
+
 impl Rollout {
     /// Returns a decoder; the file's name tells the thread.
     pub(super) fn new(named: Option<String>) -> Self {
@@ -112,12 +119,20 @@ impl Rollout {
             Some(same) => same,
             None => RunKey::new(AGENT, thread),
         };
+        let was_lent = self.review.is_lent();
         let is_elsewhere = kind == "event_msg" && self.is_elsewhere(&run.id, turn.as_deref(), &payload);
         self.run = Some(run.clone());
+        let mut say = Say { place, run, at, turn: None, sink };
+        if self.review.is_lent() && !was_lent {
+            if !self.has_turn_ids {
+                // Versions whose turns have no ids write no end of this one.
+                say.mark(&Mark::EndsUntold);
+            }
+            say.mark(&Mark::AskedElsewhere);
+        }
         if is_elsewhere {
             return;
         }
-        let mut say = Say { place, run, at, turn: None, sink };
         self.enter(turn, &kind, &mut say);
         self.record(&kind, &payload, &mut say);
     }
@@ -175,6 +190,8 @@ impl Rollout {
                 self.review.is_delegated |= is_elsewhere;
                 return is_elsewhere;
             }
+            // What the other thread is asked is told here too.
+            Some("user_message") => return self.review.runs,
             Some("item_completed") => {
                 return payload.str("thread_id").is_some_and(|named| named != thread);
             }
@@ -295,6 +312,8 @@ impl Rollout {
     /// A prompt of a version whose turns have no ids.
     fn prompt(&mut self, say: &mut Say<'_>) {
         self.prompts += 1;
+        // Answers and aborts show; of a turn that failed there is no record.
+        say.mark(&Mark::EndsUntold);
         self.start(format!("#rollout:{}", self.prompts), say);
     }
 
@@ -594,13 +613,14 @@ mod tests {
         let old = [
             told(r#"{"type":"entered_review_mode"}"#),
             told(r#"{"type":"task_started","turn_id":"v"}"#),
+            told(r#"{"type":"user_message","message":"x"}"#),
             told(r#"{"type":"exited_review_mode"}"#),
             said,
             told(DONE),
         ];
-        for (version, lines) in [("0.171.0", new), ("0.140.0", old)] {
+        for (version, lines) in [("0.171.0", &new[..]), ("0.140.0", &old[..])] {
             let meta = META.replace("0.171.0", version);
-            let read = read(&[&[meta][..], &lines].concat().join("\n"));
+            let read = read(&[&[meta][..], lines].concat().join("\n"));
             assert_eq!(count(&read, |b| matches!(b, Body::ModelRequest(_))), 0, "{version}");
             assert_eq!(ends(&read), [TurnOutcome::Succeeded], "{version}");
             let begun = |item: &Statement| match item {
@@ -609,7 +629,38 @@ mod tests {
             };
             let turns: Vec<_> = read.items.iter().filter_map(|(_, item)| begun(item)).collect();
             assert_eq!(turns, ["u"], "{version}");
+            let is_lent =
+                |item: &Statement| matches!(item, Statement::Mark { mark: Mark::AskedElsewhere, .. });
+            assert_eq!(read.items.iter().filter(|(_, item)| is_lent(item)).count(), 1, "{version}");
         }
+    }
+
+    #[test]
+    fn a_review_without_a_turn_of_its_own_is_lent_too() {
+        let meta = META.replace("0.171.0", "0.98.0");
+        let lines = [
+            meta,
+            told(r#"{"type":"entered_review_mode"}"#),
+            told(r#"{"type":"user_message","message":"x"}"#),
+            told(r#"{"type":"exited_review_mode"}"#),
+            line("response_item", r#"{"type":"message","role":"assistant"}"#),
+        ];
+        let read = read(&lines.join("\n"));
+        assert_eq!(count(&read, |b| matches!(b, Body::ModelRequest(_))), 0);
+        let is_lent = |item: &Statement| matches!(item, Statement::Mark { mark: Mark::AskedElsewhere, .. });
+        assert_eq!(read.items.iter().filter(|(_, item)| is_lent(item)).count(), 1);
+    }
+
+    #[test]
+    fn turns_without_ids_end_untold() {
+        let is_untold = |lines: &[&str]| {
+            let untold = |item: &Statement| matches!(item, Statement::Mark { mark: Mark::EndsUntold, .. });
+            read(&lines.join("\n")).items.iter().any(|(_, item)| untold(item))
+        };
+        let meta = META.replace("0.171.0", "0.98.0");
+        let context = line("turn_context", r#"{"model":"m"}"#);
+        assert!(is_untold(&[&meta, &told(r#"{"type":"user_message","message":"x"}"#), &context]));
+        assert!(!is_untold(&[META, &told(STARTED), CONTEXT]));
     }
 
     #[test]

@@ -84,6 +84,11 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
             part.view = inference.fill(part.kind, view, last_once);
         }
     }
+    for (part, turn) in lent_turns(&parts) {
+        let turn = &mut parts[part].view.to_mut().turns[turn];
+        turn.requests.clear();
+        turn.foreground_requests = Some(Shown::None);
+    }
     let parts = parts;
     let (groups, left_out) = align(&parts);
     let last = groups.len().saturating_sub(1);
@@ -171,6 +176,22 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
         ledger: parts.iter().flat_map(|p| p.view.ledger.iter().cloned()).collect(),
         settings,
     }
+}
+
+/// Returns the turns, by part and place, whose requests are another run's: standard output names one run, and shows what the
+/// run that works for it does as well.
+fn lent_turns(parts: &[Part<'_>]) -> Vec<(usize, usize)> {
+    if !parts.iter().any(|part| part.view.turns.iter().any(|turn| turn.asked_elsewhere)) {
+        return Vec::new();
+    }
+    let (groups, _) = align(parts);
+    let lent = groups.iter().filter(|group| group.iter().any(|(_, turn)| turn.asked_elsewhere));
+    let told = lent.flatten().filter(|(part, _)| part.kind == View::STDOUT);
+    let place = |(part, turn): &(&Part<'_>, &TurnView)| {
+        let of = parts.iter().position(|p| std::ptr::eq(p, *part))?;
+        Some((of, part.view.turns.iter().position(|t| std::ptr::eq(t, *turn))?))
+    };
+    told.filter_map(place).collect()
 }
 
 /// Groups the turns of all views. Returns the groups in order, and how many turns of further views could not be placed.
@@ -301,7 +322,11 @@ fn is_beside(members: &Joined<'_>, turn: &TurnView) -> bool {
 }
 
 fn is_empty(turn: &TurnView) -> bool {
-    turn.requests.is_empty() && turn.end.is_none() && turn.ids.is_empty() && turn.key.is_none()
+    turn.requests.is_empty()
+        && turn.end.is_none()
+        && turn.ids.is_empty()
+        && turn.key.is_none()
+        && !turn.asked_elsewhere
 }
 
 fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_of: &AsOf<'_>) -> Turn {
@@ -324,13 +349,19 @@ fn turn(index: usize, group: &Joined<'_>, is_last: bool, parts: &[Part<'_>], as_
         Some(TurnOutcome::Failed) => RunOutcome::Failed,
         Some(TurnOutcome::Cancelled) => RunOutcome::Cancelled,
         Some(TurnOutcome::Unknown) => RunOutcome::Unknown,
-        None if is_last => match liveness(parts, quiet_since(ended_at, &requests), as_of) {
-            // Logs that never say how a turn ends stop without an end, however it ended.
-            RunOutcome::Interrupted if group.iter().all(|(part, _)| part.view.ends_untold) => {
+        None if is_last => {
+            let quiet_since = quiet_since(ended_at, &requests);
+            let outcome = liveness(parts, quiet_since, as_of);
+            // Logs that never say how a turn ends stop without an end, however it ended, and their writer may live on.
+            let stops = outcome == RunOutcome::Interrupted
+                || outcome == RunOutcome::Running
+                    && quiet_since.is_some_and(|at| as_of.now - at >= MAY_GO_ON);
+            if stops && group.iter().all(|(part, _)| part.view.ends_untold) {
                 RunOutcome::Unknown
+            } else {
+                outcome
             }
-            outcome => outcome,
-        },
+        }
         // The log goes on: what it says of the last request is what it says of the turn.
         None => match requests.iter().rfind(|r| r.source == Source::Foreground).map(|r| r.outcome) {
             Some(outcome) if outcome.is_failed() => RunOutcome::Failed,

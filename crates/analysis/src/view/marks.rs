@@ -15,7 +15,10 @@ use super::{End, ViewOfRun, Visibility};
 impl ViewOfRun {
     /// Takes one mark.
     pub(crate) fn mark(&mut self, origin: Origin, at: Option<DateTime<Utc>>, mark: &Mark) {
-        self.touch(at);
+        // How far a source reaches is no event of the run: it may go on with others.
+        if !matches!(mark, Mark::ToldUntil) {
+            self.touch(at);
+        }
         if self.unordered && !matches!(mark, Mark::Facts(_)) {
             return;
         }
@@ -126,6 +129,10 @@ impl ViewOfRun {
             Mark::BeginsElsewhere => {
                 let index = self.open_turn();
                 self.turns[index].begins_elsewhere = true;
+            }
+            Mark::AskedElsewhere => {
+                let index = self.open_turn();
+                self.turns[index].asked_elsewhere = true;
             }
             Mark::HoldsTurns => {
                 let index = self.open_turn();

@@ -135,6 +135,9 @@ pub(crate) struct TurnView {
     /// It may hold several turns of the run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) holds_turns: bool,
+    /// Another run asked for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) asked_elsewhere: bool,
     /// Something in it could not be read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) has_gap: bool,
