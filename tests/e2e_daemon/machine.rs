@@ -101,6 +101,26 @@ fn a_log_that_cannot_be_read_at_the_start_goes_on_later() {
     daemon.counts_and_stays(6);
 }
 
+/// Where no file may be larger than the first checkpoint or so, as on a disk that is full.
+#[test]
+fn a_state_folder_without_room_is_not_filled_with_names() {
+    let place = Place::new();
+    place.append("events.jsonl", &many("a", 0..3));
+    let limit = ["sh", "-c", "trap '' XFSZ; ulimit -f 128; exec \"$@\"", "sh"].map(str::to_owned);
+    let daemon = Daemon::start_through(&limit, &place.log(""), &place.state(), &[]);
+    place.append("events.jsonl", &many("a", 3..600));
+    daemon.counts(600);
+    // Each time that it could not be saved, it could not be kept either.
+    until("not saved", || match daemon.sum_of("retryscope_checkpoint_failures_total", "") {
+        times if times > 2.5 => Ok(()),
+        times => Err(times),
+    });
+    let names = fs::read_dir(place.state()).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names: Vec<String> = names.filter(|name| name.starts_with("checkpoint")).collect();
+    assert!(names.contains(&"checkpoint.json".to_owned()) && names.len() <= 3, "{names:?}");
+}
+
 /// Only the state directory can be written.
 #[test]
 fn a_root_file_system_that_is_read_only() {

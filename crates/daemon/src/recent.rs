@@ -36,12 +36,17 @@ impl Follows {
 pub(crate) fn keep(saved: &Saved<'_>, folder: &Path) -> anyhow::Result<()> {
     let before = kept(folder);
     let number = before.first().map_or(0, |(number, _)| number + 1);
+    let path = folder.join(format!("{BEGINNING}{number:08}"));
     let follows = serde_json::to_string(&Follows::now(folder)?)?;
-    let mut file = File::create(folder.join(format!("{BEGINNING}{number:08}")))?;
-    writeln!(file, "{follows}")?;
-    saved.write_to(&file)?;
-    remove(&before);
-    Ok(())
+    let mut file = File::create(&path)?;
+    let written = writeln!(file, "{follows}").map_err(Into::into).and_then(|()| saved.write_to(&file));
+    // On a disk that is full each further one would leave a name behind, and take the room that saving needs.
+    if written.is_ok() {
+        remove(&before);
+    } else {
+        remove(&[(number, path)]);
+    }
+    written
 }
 
 /// Returns the newest state that was kept since the checkpoint that lies there.

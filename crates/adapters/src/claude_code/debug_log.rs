@@ -34,7 +34,8 @@ const NO_BEGINNING: &str = "the debug log begins after the first requests of the
 const NO_NAMES: &str = "the debug log does not say which of several agents or side calls an error was of";
 const NO_REPEATS: &str = "the debug log does not say which side calls are repeats";
 
-/// For how long a side call may be at work: nothing says when it ended.
+/// For how long a side call may be at work: nothing says when it ended, and after this time the client gives a request up
+/// unless told otherwise (<https://github.com/anthropics/anthropic-sdk-typescript#timeouts>).
 const SIDE_CALL: TimeDelta = TimeDelta::minutes(10);
 
 /// Written when the process ends in order, after everything that it asked.
