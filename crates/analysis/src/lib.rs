@@ -34,7 +34,7 @@ pub use compare::{Comparison, compare};
 pub use count::{Bound, Count, Counts, Evidence};
 pub use digest::{Digest, Moves, Spent, Wave, digest};
 pub use engine::{AsOf, Engine, SavedView, SourceState};
-pub use explain::{Explanation, Remedy, explain, in_short, summarize};
+pub use explain::{Explainer, Explanation, Remedy, in_short, summarize};
 pub use grouped::{By, Group, grouped};
 pub use judge::{Classified, Failure};
 pub use line::RunLine;

@@ -78,6 +78,24 @@ impl Run {
         self.turns.iter().rev().find(|turn| turn.outcome == RunOutcome::Failed)
     }
 
+    /// Returns the run with other turns; all else of it, its counts included, as it is.
+    pub(crate) fn with_turns(&self, turns: Vec<Turn>) -> Run {
+        Run {
+            turns,
+            key: self.key.clone(),
+            facts: self.facts.clone(),
+            declared: self.declared.clone(),
+            counts: self.counts.clone(),
+            background_counts: self.background_counts.clone(),
+            sources: self.sources.clone(),
+            views: self.views.clone(),
+            blind_spots: self.blind_spots.clone(),
+            ledger: self.ledger.clone(),
+            settings: self.settings.clone(),
+            ..*self
+        }
+    }
+
     /// Returns the turn that an explanation is about: the last failed one, else the last.
     pub fn told_turn(&self) -> Option<&Turn> {
         self.last_failed_turn().or_else(|| self.turns.last())

@@ -2,7 +2,7 @@
 
 mod told;
 
-use retryscope_analysis::{Run, explain, summarize};
+use retryscope_analysis::{Explainer, Run, summarize};
 use retryscope_taxonomy::{Class, Reason};
 
 use told::runs_of;
@@ -43,7 +43,7 @@ fn an_answer_that_was_cut_at_the_agents_own_limit_is_told_as_that() {
     let cut = r#","request_id":"q","message":"The response exceeded the 9000 output token maximum","code":"max_output_tokens""#;
     let told = |records: &[(u32, &str, &str)]| {
         let run = run_of(records);
-        let advice = explain(&run, &run.turns[0], &[], chrono::DateTime::UNIX_EPOCH).remedies;
+        let advice = Explainer::new(&run, &[], chrono::DateTime::UNIX_EPOCH).explain(&run.turns[0]).remedies;
         assert!(advice[0].text.contains("raise the output limit"), "{advice:?}");
         summary(&run)
     };
@@ -96,7 +96,8 @@ fn attempt(second: u32, members: &'static str) -> (u32, &'static str, &'static s
 }
 
 fn advice(run: &Run) -> Vec<String> {
-    explain(run, &run.turns[0], &[], chrono::DateTime::UNIX_EPOCH)
+    Explainer::new(run, &[], chrono::DateTime::UNIX_EPOCH)
+        .explain(&run.turns[0])
         .remedies
         .iter()
         .map(retryscope_analysis::Remedy::told)
@@ -132,7 +133,7 @@ fn a_wait_after_the_last_attempt_counts_in_the_sentence_as_in_the_sum() {
     let first = r#","request_id":"q","attempt":1,"status":401,"message":"token expired","delay_ms":1000"#;
     let last = r#","request_id":"q","attempt":2,"status":401,"message":"token expired","delay_ms":3000"#;
     let run = run_of(&[REQUEST, retry(2, first), retry(4, last), FAILED]);
-    let told = explain(&run, &run.turns[0], &[], chrono::DateTime::UNIX_EPOCH);
+    let told = Explainer::new(&run, &[], chrono::DateTime::UNIX_EPOCH).explain(&run.turns[0]);
     let time = told.time.unwrap_or_default();
     let sum = time.split(" of ").next().unwrap_or_default();
     assert!(told.summary.contains(&format!("({sum} of waiting)")), "{} {time}", told.summary);
@@ -147,7 +148,10 @@ fn a_sum_of_waits_is_whole_only_where_each_is_told() {
     let given_up = (8, "model.failed", r#","request_id":"q","status":503"#);
     let told = |records: &[(u32, &str, &str)]| {
         let run = run_of(records);
-        explain(&run, &run.turns[0], &[], chrono::DateTime::UNIX_EPOCH).time.unwrap_or_default()
+        Explainer::new(&run, &[], chrono::DateTime::UNIX_EPOCH)
+            .explain(&run.turns[0])
+            .time
+            .unwrap_or_default()
     };
     let partly = told(&[REQUEST, attempt(2, first), attempt(3, silent), retry(4, second), given_up, FAILED]);
     assert!(partly.starts_with("at least 0.70 s"), "{partly}");

@@ -203,7 +203,8 @@ fn numbers_of_any_size_are_taken() {
         vec![REQUEST, (2, "model.fallback", &answer), (9, "model.response", &answer), FINISHED],
     ] {
         let run = run_of(&records);
-        let told = retryscope_analysis::explain(&run, &run.turns[0], &[], run.ended_at.unwrap_or_default());
+        let told = retryscope_analysis::Explainer::new(&run, &[], run.ended_at.unwrap_or_default())
+            .explain(&run.turns[0]);
         assert!(!told.summary.is_empty() && counts(&run)[1].min <= 3, "{records:?}");
     }
 }

@@ -144,7 +144,7 @@ fn a_failed_subagent_is_named_by_its_own_part_of_the_id() {
     let told = |child: &str| {
         let child = run(child, TurnOutcome::Failed);
         let turn = &parent.turns[0];
-        retryscope_analysis::explain(&parent, turn, &[&child], at(0)).summary
+        retryscope_analysis::Explainer::new(&parent, &[&child], at(0)).explain(turn).summary
     };
     let text = told("0123456789abcdef0123:helper7");
     assert!(text.contains("helper7") && !text.contains("0123456789abcdef"), "{text}");

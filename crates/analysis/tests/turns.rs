@@ -3,7 +3,7 @@
 mod told;
 
 use chrono::DateTime;
-use retryscope_analysis::{Run, explain, in_short, summarize};
+use retryscope_analysis::{Explainer, Run, in_short, summarize};
 
 use told::runs_of;
 
@@ -35,7 +35,7 @@ fn run_of(turns: &[&[Record<'_>]]) -> Run {
 }
 
 fn found(run: &Run, turn: usize, rule: &str) -> Option<String> {
-    let told = explain(run, &run.turns[turn], &[], DateTime::UNIX_EPOCH);
+    let told = Explainer::new(run, &[], DateTime::UNIX_EPOCH).explain(&run.turns[turn]);
     told.findings.into_iter().find(|finding| finding.rule == rule).map(|finding| finding.message)
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use chrono::Utc;
-use retryscope_analysis::{AsOf, BudgetState, Run, summarize};
+use retryscope_analysis::{AsOf, BudgetState, Explainer, Run, summarize};
 use retryscope_record::SourceId;
 use retryscope_report::json;
 use retryscope_report::metrics::{Extra, extra_text, run_text};
@@ -138,7 +138,11 @@ impl Shared {
         let all = state.engine.runs(&as_of);
         let run = choose::by_id(name, &all)?;
         let path_of = |id: SourceId| path_in(&state, id);
-        Ok(json::replay(run, run.told_turn(), Children::among(&all).of(run), now, &path_of))
+        let children = Children::among(&all);
+        let children = children.of(run);
+        let told = run.told_turn().map(|turn| (turn, Explainer::new(run, children, now).explain(turn)));
+        let told = told.as_ref().map(|(turn, told)| (*turn, told));
+        Ok(json::replay(run, told, children, now, &path_of))
     }
 
     /// Returns the state of every budget.

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use retryscope_analysis::{
-    Attempt, Cause, Count, Counts, Exhausted, Failure, Group, LogicalRequest, Remedy, Run, Sums, Time, Turn,
-    explain, summarize,
+    Attempt, Cause, Count, Counts, Exhausted, Explanation, Failure, Group, LogicalRequest, Remedy, Run, Sums,
+    Time, Turn, summarize,
 };
 use retryscope_record::{Origin, Place, SourceId};
 use serde_json::{Map, Value, json};
@@ -33,13 +33,12 @@ pub fn run(run: &Run, path_of: PathOf<'_>) -> Value {
 /// Returns the replay object, which explains one turn; of a run that holds nothing about requests, it says so.
 pub fn replay(
     of: &Run,
-    explained: Option<&Turn>,
+    explained: Option<(&Turn, &Explanation)>,
     children: &[&Run],
     now: DateTime<Utc>,
     path_of: PathOf<'_>,
 ) -> Value {
-    let told = explained.map(|turn| explain(of, turn, children, now));
-    let told = told.as_ref();
+    let (explained, told) = explained.unzip();
     let requests: Vec<Value> = of
         .turns
         .iter()

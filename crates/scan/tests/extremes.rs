@@ -7,7 +7,7 @@ use std::path::Path;
 
 use chrono::{DateTime, Utc};
 use retryscope_analysis::{
-    explain,
+    Explainer,
     rules::{Asked, audit},
 };
 use retryscope_scan::Scan;
@@ -79,8 +79,9 @@ fn explain_all(root: &Path) -> usize {
     let now = "2026-12-24T00:00:00Z".parse().unwrap();
     let runs = Scan::of_roots(&[root.to_path_buf()]).runs(now);
     for run in &runs {
+        let explainer = Explainer::new(run, &[], now);
         for turn in &run.turns {
-            explain(run, turn, &[], now);
+            explainer.explain(turn);
         }
     }
     audit(&runs, &Asked::all(None));

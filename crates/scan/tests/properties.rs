@@ -303,7 +303,7 @@ fn a_page_tells_no_more_than_is_counted() {
     for case in retryscope_testkit::cases() {
         for run in Scan::of_roots(&[case.folder.join("logs")]).runs(now()) {
             for turn in &run.turns {
-                let explanation = retryscope_analysis::explain(&run, turn, &[], now());
+                let explanation = retryscope_analysis::Explainer::new(&run, &[], now()).explain(turn);
                 // "agent: transport layer 23; stream layer 5, up to 5 allowed"
                 let owner = explanation.owner.unwrap_or_default();
                 let repeated: u64 = owner

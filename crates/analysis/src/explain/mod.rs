@@ -2,10 +2,12 @@
 //!
 //! Not for: layout (the `report` crate does that) or for counting. Every sentence follows from the run it is given.
 
+mod broken;
 mod phrases;
 mod remedy;
 mod story;
 
+use broken::Broken;
 use chrono::{DateTime, Utc};
 pub(crate) use phrases::describe;
 pub use remedy::Remedy;
@@ -13,7 +15,7 @@ pub(crate) use remedy::{better_view, can_help, is_off, layers_at_work, remedies}
 use retryscope_events::{AttemptKind, Layer, Source};
 
 use crate::count::Bound;
-use crate::rules::{self, Finding, Verdict};
+use crate::rules::Finding;
 use crate::run::{LogicalRequest, Run, RunOutcome, Turn};
 use crate::words;
 
@@ -40,54 +42,36 @@ pub struct Explanation {
     pub remedies: Vec<Remedy>,
 }
 
-/// Explains one turn of a run. `children` are the runs that name this one as their parent.
-pub fn explain(run: &Run, turn: &Turn, children: &[&Run], now: DateTime<Utc>) -> Explanation {
-    Explanation {
-        summary: story::summary(run, turn, children, now),
-        requests: requests(turn),
-        budget: budget(turn),
-        time: time(turn),
-        owner: owner(run, turn),
-        tools: crate::tools::told(&run.ledger),
-        findings: broken(run, turn, children),
-        blind_spots: run.blind_spots.clone(),
-        remedies: remedies(run, turn, children),
-    }
+/// Explains the turns of one run; what concerns the run as a whole is looked at once.
+#[derive(Debug)]
+pub struct Explainer<'a> {
+    run: &'a Run,
+    children: &'a [&'a Run],
+    now: DateTime<Utc>,
+    broken: Broken<'a>,
 }
 
-/// Returns the rules that the run broke, as the turn alone shows them where it does. What only its other turns show is
-/// said to be theirs: a page is about one turn, and "this error" is the one on the page.
-fn broken(run: &Run, turn: &Turn, children: &[&Run]) -> Vec<Finding> {
-    let violations = |run: &Run| {
-        let mut findings = rules::audit_run(run, children, &rules::Asked::ALL);
-        findings.retain(|finding| finding.verdict == Verdict::Violation);
-        findings
-    };
-    let of_run = violations(run);
-    if of_run.is_empty() || run.turns.len() < 2 {
-        return of_run;
+impl<'a> Explainer<'a> {
+    /// Explains turns of this run as of `now`. `children` are the runs that name it as their parent.
+    pub fn new(run: &'a Run, children: &'a [&'a Run], now: DateTime<Utc>) -> Self {
+        Explainer { run, children, now, broken: Broken::of(run, children) }
     }
-    let only = |is_wanted: &dyn Fn(&Turn) -> bool| {
-        let mut part = run.clone();
-        part.turns.retain(is_wanted);
-        violations(&part)
-    };
-    let mut told = only(&|other| other.number == turn.number);
-    let has = |findings: &[Finding], rule: &str| findings.iter().any(|finding| finding.rule == rule);
-    let mut missing: Vec<Finding> = of_run.into_iter().filter(|finding| !has(&told, finding.rule)).collect();
-    if missing.is_empty() {
-        return told;
-    }
-    let of_others = only(&|other| other.number != turn.number);
-    for finding in &mut missing {
-        // What neither part shows by itself is of the whole.
-        if has(&of_others, finding.rule) {
-            finding.message = format!("in another turn: {}", finding.message);
+
+    /// Explains one of its turns.
+    pub fn explain(&self, turn: &Turn) -> Explanation {
+        let Explainer { run, children, now, broken } = self;
+        Explanation {
+            summary: story::summary(run, turn, children, *now),
+            requests: requests(turn),
+            budget: budget(turn),
+            time: time(turn),
+            owner: owner(run, turn),
+            tools: crate::tools::told(&run.ledger),
+            findings: broken.as_told_of(turn),
+            blind_spots: run.blind_spots.clone(),
+            remedies: remedies(run, turn, children),
         }
     }
-    told.append(&mut missing);
-    told.sort_by_key(|finding| finding.rule);
-    told
 }
 
 /// Returns the one-line summary of a run, for lists.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use retryscope_analysis::{Run, RunOutcome, Turn, explain, summarize, words};
+use retryscope_analysis::{Explainer, Run, RunOutcome, Turn, summarize, words};
 use retryscope_record::SourceId;
 use retryscope_report::share::Sharer;
 use retryscope_report::{json, text};
@@ -93,13 +93,14 @@ fn show(of: &Told<'_>, args: &Replay, display: Display, output: &mut Output) -> 
             output.json(&json::replay(run, None, children.of(run), reader.now, path_of))?;
             continue;
         }
+        let explainer = Explainer::new(run, children.of(run), reader.now);
         for (n, turn) in turns.into_iter().enumerate() {
-            if display.format == Format::Json {
-                output.json(&json::replay(run, Some(turn), children.of(run), reader.now, path_of))?;
-                continue;
-            }
-            let told = explain(run, turn, children.of(run), reader.now);
+            let told = explainer.explain(turn);
             match display.format {
+                Format::Json => {
+                    let explained = Some((turn, &told));
+                    output.json(&json::replay(run, explained, children.of(run), reader.now, path_of))?;
+                }
                 Format::Text => {
                     if index + n > 0 {
                         output.text("\n")?;
