@@ -62,6 +62,13 @@ impl Bound {
         Self { min: self.min.saturating_sub(part), max: self.max.map(|max| max.saturating_sub(part)) }
     }
 
+    /// Takes away counts of the same things: the least of them from the least, the most from the most.
+    #[must_use]
+    pub fn without(self, part: Bound) -> Self {
+        let max = self.max.map(|max| part.max.map_or(0, |part| max.saturating_sub(part)));
+        Bound::range(self.min.saturating_sub(part.min), max)
+    }
+
     /// Returns what both allow. Where they contradict each other, the larger lower end wins: something that was seen
     /// happened.
     #[must_use]

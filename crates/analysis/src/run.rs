@@ -375,6 +375,17 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    /// Returns whether its own record says that it was given up for another one, or by its person.
+    pub(crate) fn was_called_off(&self) -> bool {
+        matches!(self.outcome, Some(AttemptOutcome::Cancelled | AttemptOutcome::Superseded))
+            && self.evidence == Evidence::Observed
+    }
+
+    /// Returns 1 for an attempt that was sent, once or more often; 0 for one that was not.
+    pub fn sent_at_all(&self) -> Bound {
+        Bound::range(self.sends.min.min(1), self.sends.max.map_or(Some(1), |max| Some(max.min(1))))
+    }
+
     /// Returns the time so many milliseconds after its end; `None` where either is not known, or the calendar ends before.
     pub fn after_end(&self, ms: Option<u64>) -> Option<DateTime<Utc>> {
         self.ended_at?.checked_add_signed(TimeDelta::try_milliseconds(i64::try_from(ms?).ok()?)?)

@@ -31,20 +31,24 @@ pub(super) fn visible_bound(request: &LogicalRequest, sends: Bound) -> Bound {
     if request.upstream.is_visible() { request.upstream.bound } else { Bound::at_least(sends.min) }
 }
 
-/// "answered 503 (unavailable) to all 4 requests", "answered 500, 503 and 500 to ...", "could not be reached for ...".
-pub(super) fn answers(attempts: &[&Attempt], requests: &str) -> String {
+/// "answered 503 (unavailable) to all 4 requests", "answered 500, 503 and 500 to ...", "could not be reached for ...". Beside
+/// the attempts, so many were sent that no record describes.
+pub(super) fn answers(attempts: &[&Attempt], undescribed: u64, requests: &str) -> String {
     let failures: Vec<&Failure> = attempts.iter().filter_map(|a| a.failure.as_ref()).collect();
     let Some(first) = failures.first() else {
         return format!("failed {requests}, for a reason this log does not give");
     };
-    let (silent, known): (Vec<&Attempt>, Vec<&Attempt>) =
-        attempts.iter().partition(|a| a.failure.as_ref().is_none_or(|f| f.is_empty()));
-    if let (false, Some(last)) = (silent.is_empty(), known.last()) {
+    let is_silent = |a: &&&Attempt| a.failure.as_ref().is_none_or(|f| f.is_empty());
+    let (others, known): (Vec<&Attempt>, Vec<&Attempt>) = attempts.iter().partition(is_silent);
+    if let (false, Some(last)) = (others.is_empty() && undescribed == 0, known.last()) {
         let of = requests.strip_prefix("all ").unwrap_or(requests);
-        let is_last = known.len() == 1 && attempts.last().is_some_and(|a| std::ptr::eq(*a, *last));
-        let which = if is_last { format!("the last of {of}") } else { format!("{} of {of}", known.len()) };
-        let others = words::counted(Bound::exact(silent.len() as u64), "other attempt", "other attempts");
-        return format!("{} (what the {others} got is not in this log)", answers(&known, &which));
+        let is_last = undescribed == 0 && attempts.last().is_some_and(|a| std::ptr::eq(*a, *last));
+        let which = match known.len() {
+            1 if is_last => format!("the last of {of}"),
+            1 => format!("one of {of}"),
+            n => format!("{n} of {of}"),
+        };
+        return format!("{} ({})", answers(&known, 0, &which), told_of_others(&others, undescribed));
     }
     // One log may hold the status where another lost it.
     let status = failures.iter().find_map(|f| f.status);
@@ -87,6 +91,23 @@ pub(super) fn answers(attempts: &[&Attempt], requests: &str) -> String {
         _ => fold(&words),
     };
     format!("answered {} to {requests}", words::list(&told))
+}
+
+/// "what the 2 other attempts got is not in this log, 1 other was called off".
+fn told_of_others(others: &[&Attempt], undescribed: u64) -> String {
+    let called_off = others.iter().filter(|a| a.was_called_off()).count() as u64;
+    let silent = others.len() as u64 - called_off + undescribed;
+    let mut told = Vec::new();
+    if silent > 0 {
+        let attempts = words::counted(Bound::exact(silent), "other attempt", "other attempts");
+        told.push(format!("what the {attempts} got is not in this log"));
+    }
+    match called_off {
+        0 => {}
+        1 => told.push("1 other was called off".to_owned()),
+        n => told.push(format!("{n} others were called off")),
+    }
+    told.join(", ")
 }
 
 /// Counts equal words: `503 (9 times)`, `500`.

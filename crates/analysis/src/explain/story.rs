@@ -154,6 +154,7 @@ impl Story<'_> {
         let several = groups.len() > 1;
         let mut parts = Vec::new();
         let last = groups.len().saturating_sub(1);
+        let mut has_sent = false;
         let is_long = groups.len() > TOLD_ONE_BY_ONE;
         for (index, (candidate, attempts)) in groups.iter().enumerate() {
             if is_long && (1..last).contains(&index) {
@@ -163,9 +164,12 @@ impl Story<'_> {
                 Some((before, _)) => told_apart(candidate, before).0,
                 None => name(candidate, several),
             };
+            let sent: Vec<&Attempt> = attempts.iter().copied().filter(|a| a.sends.max != Some(0)).collect();
             let sends = attempts.iter().map(|a| a.sends).fold(Bound::ZERO, Bound::plus);
             let sends = if several { sends } else { visible_bound(request, sends) };
-            let requests = match (sends.max, index) {
+            let before = if has_sent { index } else { 0 };
+            has_sent |= !sent.is_empty();
+            let requests = match (sends.max, before) {
                 (Some(1), 0) => format!("the only request of {step}"),
                 (Some(2), 0) if sends.is_exact() => format!("both requests of {step}"),
                 (Some(_), 0) if sends.is_exact() => format!("all {} requests of {step}", sends.min),
@@ -174,7 +178,10 @@ impl Story<'_> {
                 (Some(1), _) => "one more".to_owned(),
                 _ => format!("{} more", words::bound(sends)),
             };
-            let what = self.answers(attempts, &requests);
+            let what = match sent.as_slice() {
+                [] => could_not_be_asked(attempts),
+                sent => self.answers(sent, if several { 0 } else { request.unrecorded() }, &requests),
+            };
             parts.push(match index {
                 0 if candidate.provider.is_none() => format!("{} {what}", words::capital(&who)),
                 0 => format!("{who} {what}"),
@@ -187,13 +194,13 @@ impl Story<'_> {
         format!("{}.", parts.join("; "))
     }
 
-    fn answers(&self, attempts: &[&Attempt], requests: &str) -> String {
+    fn answers(&self, attempts: &[&Attempt], undescribed: u64, requests: &str) -> String {
         let says_nothing = |failure: &Failure| failure.status.is_none() && failure.reason == Reason::NoDetail;
         let is_untold = attempts.iter().all(|a| a.failure.as_ref().is_none_or(says_nothing));
         if is_untold && self.turn.error.is_some() {
             return format!("failed {requests}; the message below is how the turn ended");
         }
-        answers(attempts, requests)
+        answers(attempts, undescribed, requests)
     }
 
     fn why_it_ended(&self, request: &LogicalRequest) -> String {
@@ -221,6 +228,9 @@ impl Story<'_> {
             return format!(
                 "{agent} gave up{after}; no answer was produced. How often it was sent is not visible in this log."
             );
+        }
+        if request.upstream.bound.max == Some(0) {
+            return format!("{agent} gave up before anything was sent; no answer was produced.");
         }
         if retries.max == Some(0) && request.fallbacks == 0 {
             return format!(
@@ -482,6 +492,15 @@ impl Story<'_> {
     }
 }
 
+/// Of a candidate that no request went to.
+fn could_not_be_asked(attempts: &[&Attempt]) -> String {
+    let why = attempts.iter().rev().find_map(|a| a.failure.as_ref());
+    format!(
+        "could not be asked{}",
+        why.map(|failure| format!(" ({})", describe(failure))).unwrap_or_default()
+    )
+}
+
 /// "Recovered on attempt 3 after 2.1 s, after 503 unavailable (2 times); no work lost."
 fn told_recovered(request: &LogicalRequest) -> String {
     let failed: Vec<&Attempt> =
@@ -497,7 +516,7 @@ fn told_recovered(request: &LogicalRequest) -> String {
         all => format!("after {}", words::list(&fold(all))),
     };
     let took = span_of(request).map(|ms| format!(" after {}", words::span(ms))).unwrap_or_default();
-    let silent = failed.iter().filter(|a| a.failure.is_none()).count();
+    let silent = failed.iter().filter(|a| a.failure.is_none() && a.sends.max != Some(0)).count();
     let silent = match silent {
         0 => String::new(),
         1 => " One of the repeats is in no error record of this agent.".to_owned(),

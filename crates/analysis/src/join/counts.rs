@@ -36,14 +36,19 @@ pub(super) fn counts_of(group: &Joined<'_>, source: Source) -> Counts {
             }
         }
     }
-    whole(total)
+    let unsent = |turn: &TurnView| {
+        let of = turn.requests.iter().filter(|r| r.source == source);
+        of.filter(|r| r.upstream(true).0.max == Some(0)).count() as u64
+    };
+    let unsent: u64 = group.iter().map(|(_, turn)| unsent(turn)).sum();
+    whole(total, unsent)
 }
 
 /// One view may show the requests and another one their attempts: each logical request was sent once, and each retry and
-/// fallback is a send of its own.
-fn whole(mut counts: Counts) -> Counts {
-    let parts = [&counts.logical_requests, &counts.retries, &counts.fallbacks];
-    let sends: u64 = parts.iter().map(|count| count.bound.min).sum();
+/// fallback is a send of its own. So many requests were `unsent`: none of their attempts left.
+fn whole(mut counts: Counts, unsent: u64) -> Counts {
+    let logical = counts.logical_requests.bound.min.saturating_sub(unsent);
+    let sends = logical + counts.retries.bound.min + counts.fallbacks.bound.min;
     let upstream = &mut counts.upstream_requests;
     if upstream.bound.min < sends {
         upstream.bound = Bound::range(sends, upstream.bound.max.map(|max| max.max(sends)));
@@ -351,9 +356,8 @@ fn counts_in_turn(turn: &TurnView, request: &RequestView, settled: bool) -> Coun
 pub(super) fn counts_of_request(request: &RequestView, settled: bool) -> Counts {
     let (upstream, evidence) = request.upstream(settled);
     let fallbacks = request.fallbacks();
-    let first_sends = 1 + fallbacks + request.hedges();
     let all = request.visibility.attempts == Shown::All;
-    let retries = upstream.minus(first_sends);
+    let retries = upstream.without(fallbacks).without(request.hedges()).minus(1);
     let failed_seen = request
         .attempts
         .iter()
@@ -362,7 +366,7 @@ pub(super) fn counts_of_request(request: &RequestView, settled: bool) -> Counts 
         .sum::<u64>();
     let failed = match request.end {
         Some(RequestEnd::Answered) => upstream.minus(1 + request.beside_the_answer()),
-        Some(RequestEnd::GivenUp) => upstream,
+        Some(RequestEnd::GivenUp) => upstream.minus(request.ended_otherwise()),
         _ => Bound::range(failed_seen, upstream.max),
     };
     let with = |bound: Bound, evidence: Evidence| Count {
@@ -375,8 +379,8 @@ pub(super) fn counts_of_request(request: &RequestView, settled: bool) -> Counts 
         logical_requests: Count::observed(1),
         upstream_requests: with(upstream, evidence),
         retries: with(retries, evidence),
-        fallbacks: if all || fallbacks > 0 {
-            Count::new(Bound::exact(fallbacks), Evidence::Observed)
+        fallbacks: if all || fallbacks.min > 0 {
+            Count::new(fallbacks, Evidence::Observed)
         } else {
             Count::new(Bound::at_least(0), evidence)
         },

@@ -137,7 +137,7 @@ fn requests_in(
                 outcome,
                 upstream: counts.upstream_requests,
                 retries: counts.retries,
-                fallbacks: request.fallbacks(),
+                fallbacks: request.fallbacks().min,
                 opened_at: request.opened_at,
                 candidate: request.candidate.clone(),
                 attempts,
@@ -240,11 +240,13 @@ fn outcome_of(
     counts: &Counts,
 ) -> RequestOutcome {
     let sends = attempts.iter().map(|a| a.sends).chain(request.extra).fold(Bound::ZERO, Bound::plus);
-    let hedges = attempts.iter().filter(|a| a.kind == AttemptKind::Hedge).count();
+    let hedges = request.hedges();
     // A hedge repeats nothing, unless it answered for an attempt that failed.
-    let is_rescued = hedges > 0 && attempts.iter().any(|a| a.outcome == Some(AttemptOutcome::Failed));
-    let repeated = sends.minus(hedges as u64).min > 1 || is_rescued || counts.retries.bound.min > 0;
-    let fell_back = attempts.iter().any(|a| a.kind == AttemptKind::Fallback);
+    let is_rescued = hedges.min > 0
+        && end == Some(RequestEnd::Answered)
+        && attempts.iter().any(|a| a.outcome == Some(AttemptOutcome::Failed));
+    let repeated = sends.without(hedges).min > 1 || is_rescued || counts.retries.bound.min > 0;
+    let fell_back = attempts.iter().any(|a| a.kind == AttemptKind::Fallback && a.sends.max != Some(0));
     let sure = request.visibility.attempts == Shown::All && sends.is_exact();
     match end {
         Some(RequestEnd::Answered) if fell_back => RequestOutcome::OkAfterFallback,
@@ -252,9 +254,7 @@ fn outcome_of(
         Some(RequestEnd::Answered) if sure => RequestOutcome::OkFirstTry,
         Some(RequestEnd::Answered) => RequestOutcome::Ok,
         Some(RequestEnd::GivenUp) if repeated || fell_back => RequestOutcome::FailedAfterRetry,
-        Some(RequestEnd::GivenUp) if counts.upstream_requests.bound.max == Some(1) => {
-            RequestOutcome::FailedNoRetry
-        }
+        Some(RequestEnd::GivenUp) if counts.retries.bound.max == Some(0) => RequestOutcome::FailedNoRetry,
         Some(RequestEnd::GivenUp) => RequestOutcome::Failed,
         Some(RequestEnd::Cancelled) => RequestOutcome::Cancelled,
         None => RequestOutcome::Open,

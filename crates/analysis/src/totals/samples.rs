@@ -148,7 +148,8 @@ impl<'a, F: FnMut(&Names, Key, Sample)> Told<'a, F> {
             if let Some(verdict) = verdict(attempt, next) {
                 self.add(Key::new(Metric::RetryAfter, base).words(&[verdict]), attempt.ended_at, 1);
             }
-            if let Some(next) = next.filter(|next| next.kind == AttemptKind::Fallback) {
+            let is_move = |next: &&Attempt| next.kind == AttemptKind::Fallback && next.sends.min > 0;
+            if let Some(next) = next.filter(is_move) {
                 let to = self.base(Some(next));
                 let kind = if !self.bases.same_provider(base, to)
                     || attempt.candidate.model != next.candidate.model

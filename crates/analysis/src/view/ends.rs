@@ -88,7 +88,7 @@ impl ViewOfRun {
         if !cut {
             let attempt = if are_all_seen || request.explicit && !request.attempts.is_empty() {
                 request.pending = None;
-                let last = request.attempts.len() - 1;
+                let last = request.last_that_may_have_failed();
                 &mut request.attempts[last]
             } else {
                 request.current(origin, event.ts)
@@ -99,7 +99,7 @@ impl ViewOfRun {
                 || body.class.is_some();
             let is_cancelled = body.decision == Some(Decision::Cancelled) && !detailed;
             let outcome = if is_cancelled { AttemptOutcome::Cancelled } else { AttemptOutcome::Failed };
-            if detailed || attempt.outcome.is_none() {
+            if attempt.outcome.is_none() || detailed && !attempt.was_called_off() {
                 attempt.outcome = Some(outcome);
             }
             attempt.ended_at = attempt.ended_at.or(event.ts);

@@ -52,14 +52,17 @@ impl RequestView {
         Some(self.attempts.remove(index))
     }
 
-    /// A send before which nothing certainly left repeats nothing.
+    /// A send before which nothing certainly left repeats nothing; one before which certainly nothing left is the first one,
+    /// whoever it went to.
     pub(super) fn name_first_send(&mut self, index: usize) {
         let (before, rest) = self.attempts.split_at_mut(index);
-        if let Some(attempt) = rest.first_mut()
-            && attempt.kind == AttemptKind::Retry
-            && !before.is_empty()
-            && before.iter().all(|a| a.sends.min == 0)
-        {
+        let Some(attempt) = rest.first_mut().filter(|_| !before.is_empty()) else { return };
+        let is_first = match attempt.kind {
+            AttemptKind::Original => false,
+            AttemptKind::Retry => before.iter().all(|a| a.sends.min == 0),
+            AttemptKind::Fallback | AttemptKind::Hedge => before.iter().all(|a| a.sends.max == Some(0)),
+        };
+        if is_first {
             attempt.kind = AttemptKind::Original;
         }
     }

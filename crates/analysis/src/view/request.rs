@@ -110,8 +110,11 @@ impl RequestView {
         if let Some(extra) = self.extra {
             sends = sends.plus(extra);
         }
-        // Asked for at all means sent at least once; a refused connection counts as an attempt.
-        sends = Bound::range(sends.min.max(1), sends.max.map(|max| max.max(1)));
+        // Asked for at all means sent at least once, a refused connection counts as an attempt; but attempts with records of
+        // their own say themselves whether they were sent.
+        if !self.explicit || self.attempts.is_empty() {
+            sends = Bound::range(sends.min.max(1), sends.max.map(|max| max.max(1)));
+        }
         let worst = self.attempts.iter().map(|a| a.evidence).max().unwrap_or(Evidence::Derived);
         let ended = self.end.is_some() || settled;
         match self.visibility.attempts {
@@ -130,18 +133,44 @@ impl RequestView {
         }
     }
 
-    pub(crate) fn fallbacks(&self) -> u64 {
-        self.attempts.iter().filter(|a| a.kind == AttemptKind::Fallback).count() as u64
+    /// Returns how many of its sends were the first ones to another candidate.
+    pub(crate) fn fallbacks(&self) -> Bound {
+        self.sent_as(AttemptKind::Fallback)
     }
 
-    pub(crate) fn hedges(&self) -> u64 {
-        self.attempts.iter().filter(|a| a.kind == AttemptKind::Hedge).count() as u64
+    /// Returns how many of its sends were duplicates beside another one.
+    pub(crate) fn hedges(&self) -> Bound {
+        self.sent_as(AttemptKind::Hedge)
     }
 
-    /// Attempts that lost to another one that was sent beside them: they did not fail.
+    /// An attempt of several sends was of its kind once; one that was not sent was none.
+    fn sent_as(&self, kind: AttemptKind) -> Bound {
+        let of_kind = self.attempts.iter().filter(|a| a.kind == kind);
+        of_kind.map(Attempt::sent_at_all).fold(Bound::ZERO, Bound::plus)
+    }
+
+    /// Returns how many sends are known not to have failed, of a request that was given up.
+    pub(crate) fn ended_otherwise(&self) -> u64 {
+        let otherwise = |a: &&Attempt| a.outcome.is_some_and(|outcome| outcome != AttemptOutcome::Failed);
+        self.attempts.iter().filter(otherwise).map(|a| a.sent_at_all().min).sum()
+    }
+
+    /// Attempts that lost to another one that was sent beside them, and those that were called off: they did not fail.
     pub(crate) fn beside_the_answer(&self) -> u64 {
-        let lost = |a: &&Attempt| !matches!(a.outcome, Some(AttemptOutcome::Ok | AttemptOutcome::Failed));
-        if self.hedges() == 0 { 0 } else { self.attempts.iter().filter(lost).count() as u64 }
+        let is_hedged = self.attempts.iter().any(|a| a.kind == AttemptKind::Hedge);
+        let lost = |a: &&Attempt| match a.outcome {
+            Some(AttemptOutcome::Ok | AttemptOutcome::Failed) => false,
+            Some(AttemptOutcome::Cancelled | AttemptOutcome::Superseded) => true,
+            None => is_hedged,
+        };
+        self.attempts.iter().filter(lost).map(|a| a.sent_at_all().min).sum()
+    }
+
+    /// Returns where the last attempt stands that its own record does not say to have been called off; the last of all where
+    /// there is none. There must be one.
+    pub(super) fn last_that_may_have_failed(&self) -> usize {
+        let last = self.attempts.len() - 1;
+        self.attempts.iter().rposition(|a| !a.was_called_off()).unwrap_or(last)
     }
 
     pub(super) fn last(&mut self) -> Option<&mut Attempt> {
