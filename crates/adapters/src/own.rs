@@ -3,6 +3,8 @@
 //! Recognized by content: a line whose type is one of the schema's. Not for: rivumi, whose records look alike but mean
 //! less (its own adapter knows what they leave out).
 
+mod sequence;
+
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,9 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use retryscope_events::Event;
 use retryscope_events::read::{ReadError, each_event};
 use retryscope_record::{GapKind, Item, Place, Sink, View};
-
 use serde::{Deserialize, Serialize};
 
+use self::sequence::Sequences;
 use crate::json::{Object, holds};
 use crate::{Adapter, HEAD_LENGTH, LineDecoder, Reading, Recognized};
 
@@ -54,7 +56,8 @@ fn is_ours(record: &Object<'_>) -> bool {
 
 #[derive(Default, Serialize, Deserialize)]
 struct Events {
-    last_seq: Vec<(String, u64)>,
+    #[serde(default)]
+    sequences: Sequences,
     /// Shared with the files that go on with this log.
     agents: Arc<Mutex<Agents>>,
 }
@@ -69,9 +72,6 @@ struct Agents {
     #[serde(skip)]
     last: String,
 }
-
-/// Writers whose last number is remembered; beyond, the one seen first is forgotten.
-const WRITER_LIMIT: usize = 1_000;
 
 /// Runs whose agent is remembered; beyond, the one named first is forgotten.
 const RUN_LIMIT: usize = 1_000;
@@ -113,7 +113,7 @@ impl LineDecoder for Events {
     }
 
     fn continued(&self) -> Option<Box<dyn LineDecoder>> {
-        Some(Box::new(Self { last_seq: self.last_seq.clone(), agents: self.agents.clone() }))
+        Some(Box::new(Self { sequences: self.sequences.clone(), agents: self.agents.clone() }))
     }
 
     fn line(&mut self, place: Place, line: &[u8], sink: &mut dyn Sink) {
@@ -144,27 +144,13 @@ impl LineDecoder for Events {
 
 impl Events {
     fn event(&mut self, place: Place, event: &Event, sink: &mut dyn Sink) {
-        self.note_sequence(place, event, sink);
+        let missing = self.sequences.missing_before(event);
+        if missing > 0 {
+            sink.gap(place, GapKind::MissingSequence { count: missing });
+        }
         for name in event.unusable() {
             sink.gap(place, GapKind::UnusableField { name: name.to_owned() });
         }
         sink.item(place, Item::Event(event, None));
-    }
-
-    /// Numbers are given per writer, +1 each: a jump is loss.
-    fn note_sequence(&mut self, place: Place, event: &Event, sink: &mut dyn Sink) {
-        let Some(seq) = event.seq else { return };
-        let writer = event.writer.as_ref().unwrap_or(&event.run_id);
-        if let Some((_, last)) = self.last_seq.iter_mut().rev().find(|(name, _)| name == writer) {
-            if seq > *last + 1 {
-                sink.gap(place, GapKind::MissingSequence { count: seq - *last - 1 });
-            }
-            *last = (*last).max(seq);
-            return;
-        }
-        if self.last_seq.len() == WRITER_LIMIT {
-            self.last_seq.remove(0);
-        }
-        self.last_seq.push((writer.clone(), seq));
     }
 }

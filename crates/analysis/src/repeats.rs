@@ -121,12 +121,16 @@ impl Records {
 }
 
 /// Returns the id under which a repeat of an event is dropped; `None` where nothing explicit tells.
+///
+/// A writer may begin to count again when its process does: what it wrote at another time under the same number is no repeat.
 pub(crate) fn repeat_id(agent: &str, event: &Event) -> Option<u64> {
     let sum = [agent, &event.run_id].into_iter().fold(CHECKSUM_START, checksum);
     match (&event.event_id, event.seq) {
         (Some(id), _) => Some(checksum(sum, id)),
         (None, Some(seq)) => {
-            Some(checksum_word(checksum(checksum(sum, event.writer.as_deref().unwrap_or("")), "#"), seq))
+            let sum = checksum(checksum(sum, event.writer.as_deref().unwrap_or("")), "#");
+            let written = event.ts.map_or(0, |ts| ts.timestamp_micros().cast_unsigned());
+            Some(checksum_word(checksum_word(sum, seq), written))
         }
         (None, None) => None,
     }
@@ -150,11 +154,15 @@ mod tests {
             id("r", |e| e.seq(1_u64)),
             id("r", |e| e.seq(2_u64)),
             id("r", |e| e.seq(1_u64).writer("w")),
+            id("r", |mut e| {
+                e.ts = Some(chrono::DateTime::UNIX_EPOCH + chrono::TimeDelta::seconds(1));
+                e.seq(1_u64)
+            }),
         ];
         assert!(ids.iter().all(Option::is_some));
         ids.sort_unstable();
         ids.dedup();
-        assert_eq!(ids.len(), 6);
+        assert_eq!(ids.len(), 7);
         assert_eq!(id("r", |e| e), None);
     }
 }

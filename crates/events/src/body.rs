@@ -232,7 +232,7 @@ bodies! {
         status: u16,
         /// The provider's error code.
         code: String,
-        /// The provider's error text, at most 2 KiB, redacted.
+        /// The provider's error text, without credentials: whoever writes it takes them out. Cut to 2 KiB.
         message: String,
         /// Where the error came from.
         error_source: ErrorSource,
@@ -272,7 +272,7 @@ bodies! {
         status: u16,
         /// The provider's error code.
         code: String,
-        /// The provider's error text, at most 2 KiB, redacted.
+        /// The provider's error text, without credentials: whoever writes it takes them out. Cut to 2 KiB.
         message: String,
         /// The provider's request id.
         upstream_request_id: String,
@@ -350,7 +350,7 @@ bodies! {
         status: u16,
         /// The provider's error code.
         code: String,
-        /// The provider's error text, at most 2 KiB, redacted.
+        /// The provider's error text, without credentials: whoever writes it takes them out. Cut to 2 KiB.
         message: String,
         /// The provider's request id.
         upstream_request_id: String,

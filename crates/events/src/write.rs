@@ -35,7 +35,11 @@ pub enum WriteError {
 
 /// Writes events to `W`, one `write` call a line, so that appends of several processes do not mix within a line.
 ///
-/// Numbers the events (`seq`) and names the writer where the event does not.
+/// That holds for a file opened for appending (`OpenOptions::new().append(true)`), and not through a `BufWriter`, which puts
+/// lines together and cuts them where its buffer ends.
+///
+/// Numbers the events (`seq`) and names the writer where the event does not. A process that goes on with the runs of an
+/// earlier one may begin at 0 again, under the same name.
 #[derive(Debug)]
 pub struct EventWriter<W> {
     out: W,
@@ -78,7 +82,7 @@ impl<W: Write> EventWriter<W> {
         serde_json::to_writer(&mut self.line, &Value::Object(object))?;
         self.line.push(b'\n');
         self.out.write_all(&self.line)?;
-        self.next_seq = seq + 1;
+        self.next_seq = seq.saturating_add(1);
         Ok(seq)
     }
 
