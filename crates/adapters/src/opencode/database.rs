@@ -55,28 +55,46 @@ impl DatabaseDecoder for Database {
         }
         let mut list = database
             .prepare("select rowid, time_updated from message where time_updated >= ?1 order by session_id, time_created, id")?;
-        let list: Vec<(i64, i64)> = list
-            .query_map([self.changed], |row| Ok((row.get(0)?, row.get(1)?)))?
-            .filter_map(Result::ok)
-            .collect();
+        let mut rows = list.query([self.changed])?;
+        let mut listed: Vec<(i64, i64)> = Vec::new();
+        // What stands before a damaged page is told; that there is more is an error.
+        let mut failure = loop {
+            match rows.next() {
+                Ok(Some(row)) => listed.push((row.get(0)?, row.get(1)?)),
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            }
+        };
         let mut one = database.prepare("select id, session_id, data from message where rowid = ?1")?;
         // Sessions come one after another, each from its beginning; a later call may start in the middle of one.
         self.session = None;
         let mut latest = self.changed;
-        for (rowid, changed) in list {
+        for (rowid, changed) in listed {
             latest = latest.max(changed);
             let row = one.query_row([rowid], |row| {
                 Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
             });
-            let Some((id, session, data)) = row.optional().unwrap_or(None) else {
-                sink.gap(Place::Row(rowid), GapKind::IncompleteRecord);
-                continue;
+            let (id, session, data) = match row {
+                Ok(row) => row,
+                Err(error @ rusqlite::Error::SqliteFailure(..)) => {
+                    failure.get_or_insert(error);
+                    continue;
+                }
+                Err(_) => {
+                    sink.gap(Place::Row(rowid), GapKind::IncompleteRecord);
+                    continue;
+                }
             };
             let Some(info) = Object::parse(data.as_bytes()) else {
                 sink.gap(Place::Row(rowid), GapKind::InvalidJson);
                 continue;
             };
-            self.message(database, Place::Row(rowid), &id, &session, &info, sink)?;
+            if let Err(error) = self.message(database, Place::Row(rowid), &id, &session, &info, sink) {
+                failure.get_or_insert(error);
+            }
+        }
+        if let Some(error) = failure {
+            return Err(error);
         }
         self.changed = latest;
         Ok(())
@@ -107,13 +125,13 @@ impl Database {
         if self.seen.get(id) == Some(&state) {
             return Ok(());
         }
-        self.remember(id, state.clone());
         let run = RunKey::new(AGENT, session);
         let is_other = self.session.as_ref() != Some(&run);
         let made_at = if is_other { made_at(database, session) } else { self.made_at };
         let at = info.object("time").and_then(|time| time.time("created"));
         if at.is_some() && at < made_at {
             // A fork copies the messages of the other session, under new ids and with their times.
+            self.remember(id, state);
             return Ok(());
         }
         if is_other {
@@ -143,6 +161,7 @@ impl Database {
             }
             assistant.say(state.steps, &mut say);
         }
+        self.remember(id, state);
         Ok(())
     }
 
@@ -252,6 +271,54 @@ mod tests {
     use retryscope_record::{Collected, Statement};
 
     use super::*;
+
+    const SESSIONS: usize = 60;
+
+    #[test]
+    fn a_damaged_page_hides_no_session_without_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("opencode.db");
+        let database = Connection::open(&path).unwrap();
+        database
+            .execute_batch(
+                "pragma page_size = 1024;
+                 create table session(id text primary key, version, parent_id, directory);
+                 create table message(id text primary key, session_id text, time_created integer, time_updated integer, data text);
+                 create index of_session on message(session_id, time_created, id);
+                 create table part(id text primary key, message_id text, time_created integer, data text);",
+            )
+            .unwrap();
+        for n in 0..SESSIONS {
+            let data = format!(r#"{{"role":"user","time":{{"created":1}},"padding":"{}"}}"#, "x".repeat(200));
+            database
+                .execute(
+                    "insert into message values (?1, ?2, 1, 1, ?3)",
+                    rusqlite::params![format!("msg_{n:04}"), format!("ses_{n:04}"), data],
+                )
+                .unwrap();
+        }
+        drop(database);
+        let whole = std::fs::read(&path).unwrap();
+        let (mut hidden, mut pages) = (0, 0);
+        for page in whole.chunks(1024).enumerate().skip(1).map(|(number, _)| number * 1024) {
+            let mut damaged = whole.clone();
+            damaged[page..page + 1024].fill(0xff);
+            std::fs::write(&path, &damaged).unwrap();
+            let mut decoder = Database::default();
+            let mut read = Collected::default();
+            let result = Connection::open(&path).and_then(|database| decoder.rows(&database, &mut read));
+            let run_of = |item: &Statement| match item {
+                Statement::Event(event, _) => event.run_id.clone(),
+                Statement::Mark { run, .. } => run.id.to_string(),
+            };
+            let found: std::collections::BTreeSet<String> =
+                read.items.iter().map(|(_, item)| run_of(item)).collect();
+            assert!(found.len() == SESSIONS || result.is_err(), "{} at {page}", found.len());
+            hidden += usize::from(found.len() < SESSIONS);
+            pages += 1;
+        }
+        assert!(pages > 20 && hidden > 10, "{hidden} of {pages}");
+    }
 
     fn database() -> Connection {
         let database = Connection::open_in_memory().unwrap();
