@@ -286,6 +286,34 @@ fn a_cut_file_with_its_copy_in_view_loses_nothing() {
 }
 
 #[test]
+fn a_copy_of_a_log_whose_last_line_has_no_end_yet_adds_nothing() {
+    for end in ["", "\n"] {
+        let mut place = Place::new();
+        place.append("log", &format!("1\n2!{end}"));
+        place.scan();
+        assert_eq!(place.notes.texts(), ["1", "2!"]);
+        fs::copy(place.path("log"), place.path("log.1")).unwrap();
+        File::create(place.path("log")).unwrap();
+        place.append("log", "3\n");
+        place.scan();
+        place.scan();
+        assert_eq!(place.notes.texts(), ["1", "2!", "3"], "{end:?}");
+        assert!(place.notes.happened.contains(&Happening::Truncated { possible_loss: Some(0) }));
+        // The same for one that was moved as a copy.
+        place.append("other", &format!("4\n5!{end}"));
+        place.scan();
+        fs::copy(place.path("other"), place.path("kept")).unwrap();
+        fs::remove_file(place.path("other")).unwrap();
+        fs::create_dir(place.path("elsewhere")).unwrap();
+        fs::rename(place.path("kept"), place.path("elsewhere/other")).unwrap();
+        place.scan();
+        place.append("elsewhere/other", if end.is_empty() { "\n6\n" } else { "6\n" });
+        place.scan();
+        assert_eq!(place.notes.texts(), ["1", "2!", "3", "4", "5!", "6"], "{end:?}");
+    }
+}
+
+#[test]
 fn a_cut_file_without_a_copy_reports_the_possible_loss() {
     let mut place = Place::new();
     place.append("log", "1\n2\n");
