@@ -93,6 +93,17 @@ pub struct SavedView {
     view: ViewOfRun,
 }
 
+/// Where sources left off, beside what they said.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct LeftOff {
+    /// The run that each source spoke of last, of those that speak of several.
+    last: BTreeMap<SourceId, RunKey>,
+    /// Sources of which the last thing known is that something could not be read.
+    gapped: BTreeSet<SourceId>,
+    /// Sources in which something could not be read.
+    has_gaps: BTreeSet<SourceId>,
+}
+
 /// Sources of our own schema continue each other (a rotated file goes on in the next), and files of one object each are
 /// one view together; any other source is a view of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -207,6 +218,10 @@ impl Engine {
     /// Forgets what a source said, because it was rewritten and will be read again.
     pub fn reset_source(&mut self, source: SourceId) {
         self.records.forget(source);
+        // It speaks of its runs, and of what it lost, anew.
+        self.last.remove(&source);
+        self.gapped.remove(&source);
+        self.has_gaps.remove(&source);
         for place in 0..self.known.len() {
             let Some(run) = &mut self.known[place] else { continue };
             let before = run.views.len();
@@ -360,6 +375,43 @@ impl Engine {
                 run.speakers = speakers;
             }
         }
+    }
+
+    /// Returns where the sources left off, to be saved: what cannot be read next is of the run they spoke of last.
+    pub fn left_off(&self) -> LeftOff {
+        let only = self.only_runs();
+        let last = self.last.iter().filter(|(source, _)| only.get(source).is_none_or(Option::is_none));
+        LeftOff {
+            last: last
+                .filter_map(|(source, place)| Some((*source, self.known[*place].as_ref()?.key.clone())))
+                .collect(),
+            gapped: self.gapped.iter().copied().collect(),
+            has_gaps: self.has_gaps.iter().copied().collect(),
+        }
+    }
+
+    /// Returns where the run stands of each source that speaks of one alone, as most do; `None` for the others.
+    fn only_runs(&self) -> HashMap<SourceId, Option<usize>> {
+        let mut only: HashMap<SourceId, Option<usize>> = HashMap::default();
+        for (place, run) in self.known.iter().enumerate() {
+            for speaker in run.iter().flat_map(|run| &run.speakers) {
+                only.entry(*speaker).and_modify(|known| *known = None).or_insert(Some(place));
+            }
+        }
+        only
+    }
+
+    /// Goes on where the sources left off, after their views were restored.
+    pub fn restore_left_off(&mut self, left_off: LeftOff) {
+        let only = self.only_runs();
+        self.last.extend(only.into_iter().filter_map(|(source, place)| Some((source, place?))));
+        for (source, run) in left_off.last {
+            if let Some(place) = self.places.get(&run) {
+                self.last.insert(source, *place);
+            }
+        }
+        self.gapped.extend(left_off.gapped);
+        self.has_gaps.extend(left_off.has_gaps);
     }
 
     /// Returns how many repeats were dropped since the start, beside those of [`Engine::repeated_records`].

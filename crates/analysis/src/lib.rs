@@ -33,7 +33,7 @@ pub use budget::{Budget, BudgetPolicy, BudgetState, Scope, WINDOWS};
 pub use compare::{Comparison, compare};
 pub use count::{Bound, Count, Counts, Evidence};
 pub use digest::{Digest, Moves, Spent, Wave, digest};
-pub use engine::{AsOf, Engine, SavedView, SourceState};
+pub use engine::{AsOf, Engine, LeftOff, SavedView, SourceState};
 pub use explain::{Explainer, Explanation, Remedy, in_short, summarize};
 pub use grouped::{By, Group, grouped};
 pub use judge::{Classified, Failure};

@@ -16,13 +16,13 @@ fn run_of(attempts: &[Said], is_answered: bool) -> Run {
     let answer = is_answered.then_some(("retry", true, "ok"));
     let mut candidate = 0;
     let mut lines = vec![(1, "model.request".to_owned(), r#","request_id":"q","model":"m0""#.to_owned())];
-    for (n, (kind, sent, outcome)) in attempts.iter().copied().chain(answer).enumerate() {
+    for (n, (kind, sent, outcome)) in (0_u32..).zip(attempts.iter().copied().chain(answer)) {
         candidate += u32::from(kind == "fallback");
         let status = if outcome == "failed" && sent { r#","status":503"# } else { "" };
         let members = format!(
             r#","request_id":"q","attempt_id":"a{n}","kind":"{kind}","model":"m{candidate}","sent":{sent},"outcome":"{outcome}"{status}"#
         );
-        lines.push((2 + u32::try_from(n).unwrap(), "model.attempt".to_owned(), members));
+        lines.push((2 + n, "model.attempt".to_owned(), members));
     }
     let end = if is_answered { "model.response" } else { "model.failed" };
     lines.push((20, end.to_owned(), r#","request_id":"q""#.to_owned()));

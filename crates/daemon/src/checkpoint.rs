@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use retryscope_analysis::{Forgotten, SavedView, Totals};
+use retryscope_analysis::{Forgotten, LeftOff, SavedView, Totals};
 use retryscope_record::{RunKey, SourceId};
 use retryscope_tail::{FileState, Follower};
 use serde::{Deserialize, Serialize, Serializer};
@@ -38,13 +38,16 @@ pub(crate) struct Restored {
     pub(crate) next_id: u32,
     pub(crate) decoders: Vec<SavedDecoder>,
     #[serde(default)]
+    pub(crate) left_off: LeftOff,
+    #[serde(default)]
     pub(crate) forgotten: Forgotten,
     /// Records of each source that were repeats.
     #[serde(default)]
     pub(crate) repeated: BTreeMap<SourceId, u64>,
 }
 
-/// What is saved, written piece by piece: the state is large, and only the reading thread, which saves, changes it.
+/// What is saved, written piece by piece: the state is large. Only the reading thread, which saves, changes it; the counts of
+/// what was pushed, which others change, are taken at once.
 #[derive(Serialize)]
 pub(crate) struct Saved<'a> {
     version: u64,
@@ -54,6 +57,7 @@ pub(crate) struct Saved<'a> {
     files: Files<'a>,
     next_id: u32,
     decoders: &'a Sources,
+    left_off: LeftOff,
     forgotten: Forgotten,
     repeated: BTreeMap<SourceId, u64>,
 }
@@ -106,6 +110,7 @@ impl<'a> Saved<'a> {
             files: Files(follower),
             next_id: follower.next_id(),
             decoders: sources,
+            left_off: state.engine.left_off(),
             forgotten: state.engine.forgotten().clone(),
             repeated: state.engine.repeated_records(),
         }

@@ -365,6 +365,7 @@ fn restore(restored: Restored, shared: &Arc<Shared>, follower: &mut Follower, so
         state.totals.hold_to(config.held_to.clone());
         state.counts = restored.counts;
         state.engine.restore(restored.views);
+        state.engine.restore_left_off(restored.left_off);
         state.engine.restore_forgotten(restored.forgotten);
         state.engine.restore_repeated_records(restored.repeated);
     }
