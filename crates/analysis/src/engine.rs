@@ -312,13 +312,14 @@ impl Engine {
             .map(|run| (&run.key, run.views.iter().filter_map(|(_, view)| view.last_at).max()))
     }
 
-    /// Returns the sources that are evidence of a run.
+    /// Returns the sources that are evidence of any run.
     pub fn sources(&self) -> BTreeSet<SourceId> {
-        let of_run = |run: &KnownRun| {
-            let first = run.views.iter().map(|(key, _)| key.first);
-            first.chain(run.speakers.iter().copied()).collect::<Vec<_>>()
-        };
-        self.runs_in_order().flat_map(of_run).collect()
+        self.runs_in_order().flat_map(sources_of).collect()
+    }
+
+    /// Returns the sources that are evidence of a run.
+    pub fn sources_of(&self, run: &RunKey) -> BTreeSet<SourceId> {
+        self.known(run).into_iter().flat_map(sources_of).collect()
     }
 
     /// Notes that something outside its log changed about a source.
@@ -504,6 +505,10 @@ fn view_at(views: &mut Vec<(SourceKey, ViewOfRun)>, key: SourceKey) -> &mut View
         place
     });
     &mut views[place].1
+}
+
+fn sources_of(run: &KnownRun) -> impl Iterator<Item = SourceId> {
+    run.views.iter().map(|(key, _)| key.first).chain(run.speakers.iter().copied())
 }
 
 fn parts(run: &KnownRun) -> Vec<Part<'_>> {

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use chrono::{TimeDelta, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use retryscope_analysis::AsOf;
-use retryscope_record::RunKey;
+use retryscope_record::{RunKey, SourceId};
 use retryscope_report::gauges::RunGauges;
 
 use crate::state::{BudgetKey, Shared, State};
@@ -28,6 +28,9 @@ const KEPT_AT_LEAST: TimeDelta = TimeDelta::minutes(2);
 /// The same where so many requests are in memory that most of it is theirs.
 const KEPT_IN_A_CROWD: TimeDelta = TimeDelta::seconds(15);
 const CROWD: usize = 5 * KEPT_REQUESTS;
+
+/// A run whose files are gone is kept this long all the same: some come back, from a backup or a disk that was away.
+const GONE_FOR: TimeDelta = TimeDelta::hours(1);
 
 /// Counts what is new in the runs that something was said of.
 pub(crate) fn count(shared: &Shared, dirty: &BTreeSet<RunKey>) {
@@ -95,8 +98,8 @@ fn spend(shared: &Shared) {
     state.counts.exhausted_now = exhausted;
 }
 
-/// Forgets runs of our own schema that are over: their counts stay, and their logs are never read again from the start.
-/// Runs of session files stay, since a changed file is read anew as a whole.
+/// Forgets runs that are over and are never read again from the start: their counts stay. These are runs of our own schema,
+/// and runs whose files are gone; a session file that is there may be read anew as a whole.
 pub(crate) fn forget(shared: &Shared) {
     let now = shared.now();
     let mut state = shared.lock();
@@ -110,7 +113,9 @@ pub(crate) fn forget(shared: &Shared) {
     let mut over: Vec<_> = state
         .engine
         .last_events()
-        .filter(|(key, at)| at.is_some_and(|at| now - at > at_least) && state.engine.is_from_events(key))
+        .filter(|(key, at)| {
+            at.is_some_and(|at| now - at > at_least) && is_never_read_again(&state, key, clock)
+        })
         .map(|(key, at)| (at, key.clone()))
         .collect();
     over.sort_unstable();
@@ -133,5 +138,55 @@ pub(crate) fn forget(shared: &Shared) {
             state.gauges.remove(&key);
             state.spoken.remove(&key);
         }
+    }
+}
+
+fn is_never_read_again(state: &State, run: &RunKey, clock: DateTime<Utc>) -> bool {
+    let is_gone = |id: &SourceId| state.gone.get(id).is_some_and(|since| clock - since >= GONE_FOR);
+    state.engine.is_from_events(run) || state.engine.sources_of(run).iter().all(is_gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use retryscope_events::{Event, ModelRequest, RunFinished};
+    use retryscope_record::{Item, Origin, Place, View};
+
+    use super::*;
+    use crate::args::Args;
+    use crate::config::Config;
+
+    #[test]
+    fn runs_whose_files_are_gone_are_forgotten() {
+        let args = Args::parse_from(["retryscoped", "--state-dir", "/nowhere"]);
+        let shared = Shared::new(Config::from_args(&args).unwrap().into());
+        let runs = u32::try_from(2 * KEPT_RUNS).unwrap();
+        for id in 0..runs {
+            let mut state = shared.lock();
+            for (line, body) in
+                [(1, ModelRequest::new().into()), (2, RunFinished::new().outcome("succeeded").into())]
+            {
+                let body: retryscope_events::Body = body;
+                let event = Event::new(format!("r{id}"), DateTime::UNIX_EPOCH, body).agent("pi");
+                let origin = Origin { source: SourceId(id), place: Place::Line(line) };
+                state.engine.apply(View::SESSION, origin, Item::Event(&event, None));
+            }
+            if id % 2 == 0 {
+                let since = if id % 4 == 0 { GONE_FOR } else { GONE_FOR / 2 };
+                state.gone.insert(SourceId(id), Utc::now() - since);
+            }
+        }
+        let dirty = shared.lock().engine.take_dirty();
+        count(&shared, &dirty);
+        let requests = |state: &State| -> u64 {
+            state.totals.counters_of(retryscope_analysis::Metric::LogicalRequests).map(|(_, n)| n).sum()
+        };
+        let before = requests(&shared.lock());
+        shared.lock().spoken.clear();
+        forget(&shared);
+        let state = shared.lock();
+        // Those that are there, and those that may come back.
+        assert_eq!(state.engine.keys().count(), 3 * KEPT_RUNS / 2);
+        assert_eq!((requests(&state), before), (u64::from(runs), u64::from(runs)));
     }
 }

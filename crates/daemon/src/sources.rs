@@ -144,6 +144,10 @@ impl Sources {
                 followed.push(file);
             }
         }
+        // What else runs rest on was gone before.
+        let there: BTreeSet<u32> = followed.iter().map(|file| file.id).collect();
+        let gone = state.engine.sources().into_iter().filter(|id| !there.contains(&id.0));
+        state.gone = gone.map(|id| (id, Utc::now())).collect();
         followed
     }
 
@@ -315,6 +319,7 @@ impl Sources {
         let keeps = |id: &SourceId| is_followed(id.0) || evidence.contains(id);
         state.paths.retain(|id, _| keeps(id));
         state.states.retain(|id, _| keeps(id));
+        state.gone.retain(|id, _| evidence.contains(id));
     }
 }
 

@@ -54,6 +54,8 @@ pub(crate) struct State {
     pub(crate) counts: SelfCounts,
     pub(crate) paths: BTreeMap<SourceId, PathBuf>,
     pub(crate) states: BTreeMap<SourceId, SourceState>,
+    /// Files that are no longer there, and since when that is known: nothing is read of them again.
+    pub(crate) gone: BTreeMap<SourceId, DateTime<Utc>>,
     /// What the gauges need of each run.
     pub(crate) gauges: BTreeMap<RunKey, RunGauges>,
     /// When each run was last spoken of by a log, whatever time its events have.

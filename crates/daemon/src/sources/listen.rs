@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use chrono::Utc;
 use retryscope_adapters::{HEAD_LENGTH, is_complete_json, open_database, recognize};
 use retryscope_record::{GapKind, Place, Sink as _, SourceId, View};
 use retryscope_scan::feed;
@@ -129,6 +130,7 @@ impl Listener for Sources {
             Happening::Removed => {
                 self.decoders.remove(&id);
                 self.unbegun.remove(&id);
+                self.shared.lock().gone.insert(SourceId(id), Utc::now());
             }
             Happening::Unreadable { message } => {
                 if self.complaints.may("unreadable") {
