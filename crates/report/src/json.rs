@@ -1,5 +1,6 @@
 //! The JSON forms of the contract: `retryscope.replay/1`, `retryscope.runs/1`.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use chrono::{DateTime, SecondsFormat, Utc};
@@ -141,8 +142,8 @@ pub fn cause(cause: &Cause, path_of: PathOf<'_>) -> Value {
 
 /// Returns each place of the evidence once: one record may be that of several attempts.
 pub(crate) fn places(evidence: &[Origin]) -> impl Iterator<Item = Origin> {
-    let is_first = |(n, place): &(usize, &Origin)| !evidence[..*n].contains(place);
-    evidence.iter().enumerate().filter(is_first).map(|(_, place)| *place)
+    let mut seen = HashSet::new();
+    evidence.iter().copied().filter(move |place| seen.insert(*place))
 }
 
 fn failure(failure: &Failure) -> Map<String, Value> {

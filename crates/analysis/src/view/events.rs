@@ -18,7 +18,7 @@ use crate::run::Told;
 
 use super::candidate::differs;
 use super::memo::Memo;
-use super::request::{Pending, RequestView, close};
+use super::request::{FallbacksSeen, Pending, RequestView, close};
 use super::{End, ViewOfRun};
 
 /// What a body says of a failure: the bodies of failures name most of it alike, and some say more.
@@ -127,6 +127,7 @@ impl ViewOfRun {
                 told_attempts: None,
                 own_records: 0,
                 retry_number: None,
+                fallbacks_seen: FallbacksSeen::default(),
                 maybe_missing: 0,
                 extra: None,
                 sent_once_each: false,
@@ -220,6 +221,9 @@ impl ViewOfRun {
                 attempt.kind = AttemptKind::Fallback;
             }
             attempt.told.parent = body.parent_attempt_id.as_deref().map(Into::into);
+            if !is_new {
+                request.fallbacks_seen = FallbacksSeen::default();
+            }
             index
         });
         if let Some(outer) = outer {

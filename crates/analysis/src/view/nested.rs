@@ -8,7 +8,7 @@ use retryscope_events::{AttemptKind, ModelAttempt};
 use crate::run::Attempt;
 
 use super::candidate::differs;
-use super::request::RequestView;
+use super::request::{FallbacksSeen, RequestView};
 
 impl RequestView {
     /// Returns the attempt that a record completes: by id, or the one of its number that began and has no end yet.
@@ -33,6 +33,7 @@ impl RequestView {
         let is_part = |a: &Attempt| a.told.parent.as_deref() == Some(id);
         let Some(first) = self.attempts.iter().position(is_part) else { return false };
         let kind = body.kind.unwrap_or(if first == 0 { AttemptKind::Original } else { AttemptKind::Retry });
+        self.fallbacks_seen = FallbacksSeen::default();
         let first = &mut self.attempts[first];
         if first.kind == AttemptKind::Original || !first.told.kind {
             first.kind = kind;
@@ -49,6 +50,7 @@ impl RequestView {
         if index < self.own_records {
             self.own_records -= 1;
         }
+        self.fallbacks_seen = FallbacksSeen::default();
         Some(self.attempts.remove(index))
     }
 
@@ -64,6 +66,7 @@ impl RequestView {
         };
         if is_first {
             attempt.kind = AttemptKind::Original;
+            self.fallbacks_seen = FallbacksSeen::default();
         }
     }
 }

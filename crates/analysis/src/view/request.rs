@@ -53,6 +53,9 @@ pub(crate) struct RequestView {
     /// The number of the failed attempt that the last retry told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) retry_number: Option<u64>,
+    /// What was seen of fallbacks among its attempts.
+    #[serde(skip)]
+    pub(super) fallbacks_seen: FallbacksSeen,
     /// Attempts without any record that numbers speak of.
     #[serde(default)]
     pub(super) maybe_missing: u64,
@@ -88,6 +91,14 @@ pub(crate) struct RequestView {
     /// Provider API of the attempts that follow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) api: Option<Arc<str>>,
+}
+
+/// Where the last fallback stands of so many attempts that were looked at: a long storm is not looked through again for each
+/// of its retries. Whatever changes an attempt before the last one begins it anew.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct FallbacksSeen {
+    until: usize,
+    last: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,9 +189,28 @@ impl RequestView {
     }
 
     /// Attempts of the candidate that is being asked now.
-    pub(super) fn of_current_candidate(&self) -> usize {
-        let start = self.attempts.iter().rposition(|a| a.kind == AttemptKind::Fallback).unwrap_or(0);
-        if self.next_kind.is_some() { 0 } else { self.attempts.len() - start }
+    pub(super) fn of_current_candidate(&mut self) -> usize {
+        if self.next_kind.is_some() {
+            return 0;
+        }
+        // What the last attempt is may be told yet.
+        let Some(last) = self.attempts.len().checked_sub(1) else { return 0 };
+        let is_fallback = |attempt: &Attempt| attempt.kind == AttemptKind::Fallback;
+        let mut seen = self.fallbacks_seen;
+        if seen.until > last {
+            seen = FallbacksSeen::default();
+        }
+        if let Some(further) = self.attempts[seen.until..last].iter().rposition(is_fallback) {
+            seen.last = seen.until + further;
+        }
+        seen.until = last;
+        self.fallbacks_seen = seen;
+        let start = if is_fallback(&self.attempts[last]) { last } else { seen.last };
+        debug_assert!(
+            last > 64 || self.attempts.iter().rposition(is_fallback).unwrap_or(0) == start,
+            "what was seen of fallbacks holds"
+        );
+        self.attempts.len() - start
     }
 
     /// Adds an attempt that a record written `now` speaks of.
@@ -372,6 +402,7 @@ impl RequestView {
     pub(super) fn before_the_end(&mut self, origin: Origin, now: Option<DateTime<Utc>>) -> &mut Attempt {
         self.push(origin, Evidence::Derived, now);
         let last = self.attempts.len() - 1;
+        self.fallbacks_seen = FallbacksSeen::default();
         self.attempts.swap(last - 1, last);
         let kind = self.attempts[last - 1].kind;
         self.attempts[last - 1].kind = std::mem::replace(&mut self.attempts[last].kind, kind);
