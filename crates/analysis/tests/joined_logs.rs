@@ -497,3 +497,31 @@ fn a_log_that_holds_fewer_requests_than_there_were_does_not_bound_them() {
     // Near miss: both tell of the same request.
     assert_eq!(told(&["m1"]), (1, (2, Some(2))));
 }
+
+#[test]
+fn a_turn_that_was_left_out_may_be_a_further_one() {
+    let told = |ends_elsewhere: bool| {
+        let mut engine = Engine::new();
+        let mut base = Source { engine: &mut engine, kind: View::LOGS_DB, id: 0 };
+        base.shows(Shown::All);
+        if ends_elsewhere {
+            base.mark(0, &Mark::EndsElsewhere);
+        }
+        for (ms, turn) in [(0, "a"), (1_000, "b")] {
+            base.event(ms, turn, ModelRequest::new().request_id(turn));
+            base.attempt(ms + 10, turn, turn, 1, None);
+            base.event(ms + 900, turn, ModelResponse::new().request_id(turn));
+            base.mark(ms + 950, &Mark::TurnComplete);
+        }
+        let mut export = Source { engine: &mut engine, kind: View::OTLP_LOGS, id: 1 };
+        export.shows(Shown::All);
+        export.event(2_000, "c", ModelRequest::new().request_id("x"));
+        export.attempt(2_010, "c", "x", 1, None);
+        let sources = BTreeMap::new();
+        upstream(&engine.runs(&AsOf { now: at(9_000), sources: &sources }).remove(0))
+    };
+    // What it holds may stop before the run did.
+    assert_eq!(told(true), (2, None));
+    // Near miss: it holds the whole run.
+    assert_eq!(told(false), (2, Some(2)));
+}
