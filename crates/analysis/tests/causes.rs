@@ -207,6 +207,19 @@ fn a_used_up_quota_with_a_stated_wait_is_not_called_hopeless() {
 }
 
 #[test]
+fn a_wait_is_called_that_of_each_time_only_where_each_answer_stated_it() {
+    let limited = r#","request_id":"q","attempt":1,"status":429,"message":"slow down","delay_ms":500"#;
+    let told = |first: &str| {
+        let last = r#","request_id":"q","status":429,"message":"slow down","retry_after_ms":350"#;
+        summary(&run_of(&[REQUEST, (2, "model.retry", first), (5, "model.failed", last), FAILED]))
+    };
+    let alike = told(&format!(r#"{limited},"retry_after_ms":350"#));
+    assert!(alike.contains("the provider asked to wait 0.35 s each time"), "{alike}");
+    let silent = told(limited);
+    assert!(silent.contains("the provider last asked to wait 0.35 s."), "{silent}");
+}
+
+#[test]
 fn another_model_is_no_way_out_of_an_endpoint_that_cannot_be_reached() {
     let with = |agent: &str, message: &str| {
         let who = format!(r#","run_id":"r","agent":"{agent}""#);

@@ -467,3 +467,61 @@ fn what_a_cancel_cut_off_is_no_answer() {
     assert_eq!(outcome(false), Some(AttemptOutcome::Cancelled));
     assert_eq!(outcome(true), Some(AttemptOutcome::Ok));
 }
+
+#[test]
+fn a_log_that_holds_fewer_requests_than_there_were_does_not_bound_them() {
+    let told = |session: &[&str]| {
+        let mut engine = Engine::new();
+        let mut log = Source { engine: &mut engine, kind: View::SESSION, id: 0 };
+        log.shows(Shown::None);
+        for request in session {
+            log.event(0, "u", ModelRequest::new().request_id(*request));
+        }
+        let mut output = Source { engine: &mut engine, kind: View::STDOUT, id: 1 };
+        output.shows(Shown::All);
+        output.event(0, "u", ModelRequest::new().request_id("#1"));
+        for number in 1..=2 {
+            output.attempt(10, "u", "#1", number, Some(AttemptOutcome::Failed));
+        }
+        output.event(900, "u", ModelFailed::new().request_id("#1"));
+        let turn = Some("u".to_owned());
+        output
+            .mark(950, &Mark::TurnEnded { turn, outcome: TurnOutcome::Failed, reason: None, message: None });
+        let sources = BTreeMap::new();
+        let run = engine.runs(&AsOf { now: at(0), sources: &sources }).remove(0);
+        (run.counts.logical_requests.bound.min, upstream(&run))
+    };
+    // The first of the two is not in the output: it was sent, too.
+    let (logical, sent) = told(&["m1", "m2"]);
+    assert_eq!((logical, sent.1), (2, None));
+    // Near miss: both tell of the same request.
+    assert_eq!(told(&["m1"]), (1, (2, Some(2))));
+}
+
+#[test]
+fn a_turn_that_was_left_out_may_be_a_further_one() {
+    let told = |ends_elsewhere: bool| {
+        let mut engine = Engine::new();
+        let mut base = Source { engine: &mut engine, kind: View::LOGS_DB, id: 0 };
+        base.shows(Shown::All);
+        if ends_elsewhere {
+            base.mark(0, &Mark::EndsElsewhere);
+        }
+        for (ms, turn) in [(0, "a"), (1_000, "b")] {
+            base.event(ms, turn, ModelRequest::new().request_id(turn));
+            base.attempt(ms + 10, turn, turn, 1, None);
+            base.event(ms + 900, turn, ModelResponse::new().request_id(turn));
+            base.mark(ms + 950, &Mark::TurnComplete);
+        }
+        let mut export = Source { engine: &mut engine, kind: View::OTLP_LOGS, id: 1 };
+        export.shows(Shown::All);
+        export.event(2_000, "c", ModelRequest::new().request_id("x"));
+        export.attempt(2_010, "c", "x", 1, None);
+        let sources = BTreeMap::new();
+        upstream(&engine.runs(&AsOf { now: at(9_000), sources: &sources }).remove(0))
+    };
+    // What it holds may stop before the run did.
+    assert_eq!(told(true), (2, None));
+    // Near miss: it holds the whole run.
+    assert_eq!(told(false), (2, Some(2)));
+}

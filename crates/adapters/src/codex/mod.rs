@@ -5,6 +5,7 @@
 //! the text log and the log database show requests. Not for: `config.toml` (the policy crate reads it), or how many
 //! requests a visible stream may stand for (that follows from the policy, in the analysis).
 
+mod course;
 mod error;
 mod fields;
 mod history_db;

@@ -243,6 +243,64 @@ mod tests {
     }
 
     #[test]
+    fn a_retry_of_a_span_is_of_the_request_in_the_log() {
+        let resource = Attributes::default();
+        let record = |ms: i64, pairs: &[(&str, &str)]| {
+            let (_, at, mut attributes) = event(ms, pairs);
+            attributes.push("conversation.id", "T");
+            LogRecord {
+                resource: &resource,
+                attributes,
+                body: None,
+                further: None,
+                severity: None,
+                at,
+                observed_at: None,
+            }
+        };
+        let mut sink = Collected::default();
+        let mut export = Export::default();
+        let sent = [("event.name", "codex.api_request"), ("attempt", "0")];
+        for (ms, pairs) in [(1, &[("event.name", "codex.user_prompt")][..]), (2, &sent), (5, &sent)] {
+            export.record(Place::Whole, &record(ms, pairs), &mut sink);
+        }
+        export.end_of_body(Place::Whole, &mut sink);
+        // Only the span names the turn.
+        let retry = [("event.name", "codex.retry"), ("conversation.id", "T"), ("retry.delay_ms", "0")];
+        export.span(Place::Whole, &span(&resource, "x", vec![event(3, &retry)]), &mut sink);
+        export.end_of_body(Place::Whole, &mut sink);
+        let last = sink.items.iter().rev().find_map(|(_, item)| match item {
+            Statement::Event(event, _) if matches!(event.body, Body::ModelRetry(_)) => Some(event),
+            _ => None,
+        });
+        assert_eq!(last.map(|event| event.turn.clone()), Some(None));
+    }
+
+    #[test]
+    fn the_name_of_a_turn_that_comes_late_opens_no_other() {
+        let resource = Attributes::default();
+        let sent = [("event.name", "codex.api_request"), ("conversation.id", "T"), ("attempt", "0")];
+        let prompt = [("event.name", "codex.user_prompt"), ("conversation.id", "T")];
+        let retry = [("event.name", "codex.retry"), ("conversation.id", "T"), ("retry.delay_ms", "0")];
+        let mut sink = Collected::default();
+        let mut export = Export::default();
+        // The span that names the turn ends last.
+        let nameless = vec![event(1, &prompt), event(2, &sent)];
+        let first = Span { attributes: Attributes::default(), ..span(&resource, "x", nameless) };
+        export.span(Place::Whole, &first, &mut sink);
+        export.end_of_body(Place::Whole, &mut sink);
+        export.span(Place::Whole, &span(&resource, "x", vec![event(3, &retry), event(4, &sent)]), &mut sink);
+        export.end_of_body(Place::Whole, &mut sink);
+        let events = sink.items.iter().filter_map(|(_, item)| match item {
+            Statement::Event(event, _) => Some(event),
+            Statement::Mark { .. } => None,
+        });
+        let events: Vec<_> = events.collect();
+        assert!(events.iter().all(|event| event.turn.is_none()));
+        assert_eq!(events.iter().filter(|e| matches!(e.body, Body::ModelRequest(_))).count(), 1);
+    }
+
+    #[test]
     fn the_span_of_an_answer_ends_its_request() {
         let sent = [("event.name", "codex.api_request"), ("conversation.id", "T"), ("attempt", "0")];
         let resource = Attributes::default();

@@ -13,6 +13,7 @@ use retryscope_events::{
 use retryscope_record::{Facts, Mark, Place, Shown, Sink};
 
 use super::at_least;
+use super::course::Course;
 use super::error::Told;
 use super::fields::whole_ms;
 use super::say::{HTTPS, Say, WEBSOCKET, over};
@@ -100,6 +101,7 @@ pub(super) struct Signals {
 #[derive(Default)]
 struct Thread {
     channel: Option<Channel>,
+    course: Course,
     /// How much of requests and of their attempts was said to be shown.
     shown: Option<(Shown, Shown)>,
     /// The beginning of the open turn was seen.
@@ -145,11 +147,26 @@ impl Signals {
         let thread = self.threads.entry(signal.thread.to_owned()).or_default();
         // Spans have no events of streams, only log records do; told twice, these say the same of the same attempt.
         let anywhere = matches!(name, "codex.retry" | "codex.sse_event" | "codex.websocket_event");
-        if !anywhere && *thread.channel.get_or_insert(signal.channel) != signal.channel {
+        let is_elsewhere = match thread.channel {
+            Some(channel) => channel != signal.channel,
+            None if anywhere => false,
+            None => {
+                thread.channel = Some(signal.channel);
+                false
+            }
+        };
+        if is_elsewhere && !anywhere {
             return;
         }
         let mut say = Say::new(signal.place, signal.thread, signal.at, sink);
-        say.turn.clone_from(&signal.turn);
+        // What another channel adds is of the request that is open, in whichever turn.
+        if !is_elsewhere {
+            let asks =
+                matches!(name, "codex.api_request" | "codex.websocket_connect" | "codex.websocket_request");
+            let (turn, learned) = thread.course.take(signal.turn.as_deref(), asks);
+            say.turn = turn;
+            say.anchor(learned);
+        }
         thread.take(name, signal, &mut say);
     }
 
@@ -190,6 +207,7 @@ impl Thread {
         match name {
             "codex.conversation_starts" => {
                 self.warm = Warm::Connect;
+                self.course = Course::default();
                 self.begun = true;
                 self.open = None;
                 self.version = attributes.string("app.version").or(self.version.take());
@@ -205,6 +223,7 @@ impl Thread {
             "codex.user_prompt" => {
                 self.begun = true;
                 self.open = None;
+                self.course = signal.turn.clone().map_or(Course::Unknown, Course::Named);
                 say.mark(&Mark::TurnStarted { turn: signal.turn.clone() });
             }
             "codex.api_request" => self.request(attributes, say),

@@ -159,6 +159,17 @@ impl Answer {
         Some(RawFailure { headers: Vec::new(), body: Some(body) })
     }
 
+    /// Whether the program was told to stop before the request could leave: while tools ran, as a rule. pi then writes an
+    /// answer that is over as soon as it begins; what is sent takes it longer than that to prepare.
+    pub(super) fn never_left(&self, profile: Profile, appended: Option<DateTime<Utc>>) -> bool {
+        const AT_ONCE: TimeDelta = TimeDelta::milliseconds(5);
+        let took = self.ended_at.or(appended).zip(self.started_at).map(|(end, start)| end - start);
+        profile == Profile::Pi
+            && self.stop == Stop::Aborted
+            && self.is_empty
+            && took.is_some_and(|took| took >= TimeDelta::zero() && took < AT_ONCE)
+    }
+
     /// Whether the attempt took too little time for a layer below to have repeated anything. Only pi's loops below wait
     /// before each repeat: omp moves to another stored key at once.
     pub(super) fn excludes_hidden(&self, profile: Profile, took_ms: Option<u64>) -> bool {

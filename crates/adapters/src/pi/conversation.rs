@@ -191,6 +191,10 @@ impl Conversation {
         let cancelled_before_it_began = answer.stop == Stop::Aborted
             && answer.message.as_deref().is_some_and(|m| m.starts_with("Retry cancelled"));
         say.turn.clone_from(&self.now.turn);
+        if self.now.open.is_none() && answer.never_left(self.profile, appended) {
+            self.cancelled_between(answer.reason.clone(), say);
+            return;
+        }
         if !cancelled_before_it_began {
             self.attempt(answer, appended, say);
         }

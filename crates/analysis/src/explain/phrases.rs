@@ -163,6 +163,14 @@ pub(super) fn retries_after(request: &LogicalRequest, failure: &Failure) -> u64 
     pairs.filter(|pair| pair[1].kind == AttemptKind::Retry && is_alike(&pair[0])).count() as u64
 }
 
+/// Whether each request sent got an answer that asked for the same wait.
+pub(super) fn asks_alike(request: &LogicalRequest, failure: &Failure) -> bool {
+    let is_alike = |attempt: &Attempt| {
+        attempt.failure.as_ref().is_some_and(|f| f.retry_after_ms == failure.retry_after_ms)
+    };
+    request.upstream.bound.max == Some(request.attempts.len() as u64) && request.attempts.iter().all(is_alike)
+}
+
 /// From the first attempt to the last sign of the request.
 pub(super) fn span_of(request: &LogicalRequest) -> Option<u64> {
     let first = request.attempts.iter().filter_map(|a| a.started_at.or(a.ended_at)).min()?;

@@ -12,8 +12,8 @@ use crate::run::{Attempt, LogicalRequest, RequestOutcome, Run, RunOutcome, Turn}
 use crate::words;
 
 use super::phrases::{
-    answers, by_candidate, clock, describe, first_line, fold, given_up_for, limit_word, name, repeated,
-    retries_after, short_id, span_of, told_apart, visible_bound, waited_between,
+    answers, asks_alike, by_candidate, clock, describe, first_line, fold, given_up_for, limit_word, name,
+    repeated, retries_after, short_id, span_of, told_apart, visible_bound, waited_between,
 };
 use super::remedy::failed_compaction;
 
@@ -312,7 +312,10 @@ impl Story<'_> {
                 Some(asked) if !failure.retryable || repeats == 0 => {
                     format!("It is a rate limit; the provider asked to wait {asked}.")
                 }
-                Some(asked) => format!("It is a rate limit; the provider asked to wait {asked} each time."),
+                Some(asked) if asks_alike(request, failure) => {
+                    format!("It is a rate limit; the provider asked to wait {asked} each time.")
+                }
+                Some(asked) => format!("It is a rate limit; the provider last asked to wait {asked}."),
                 // That none is shown means something only where one would be.
                 None if repeats == 0
                     && request.upstream.is_visible()

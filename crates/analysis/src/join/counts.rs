@@ -18,9 +18,21 @@ use super::{Joined, Part};
 pub(super) fn counts_of(group: &Joined<'_>, source: Source) -> Counts {
     let mut total: Option<Counts> = joined_by_id(group, source);
     let ending = Ending::of(group);
-    for of_view in group.chunk_by(|(a, _), (b, _)| std::ptr::eq(*a, *b)) {
+    let views = group.chunk_by(|(a, _), (b, _)| std::ptr::eq(*a, *b)).map(|of_view| {
         let counts = of_view.iter().map(|member| counts_in_view(member, group, source, &ending));
-        let counts = counts.fold(Counts::ZERO, |a, b| a.plus(&b));
+        counts.fold(Counts::ZERO, |a, b| a.plus(&b))
+    });
+    let views: Vec<Counts> = views.collect();
+    let proven = views.iter().map(|counts| counts.logical_requests.bound.min).max().unwrap_or(0);
+    for counts in views {
+        // A view that holds fewer requests than there were does not show what was sent for the others.
+        let lacks = counts.logical_requests.bound.max.is_some_and(|max| max < proven);
+        let counts = if lacks {
+            let logical_requests = counts.logical_requests.clone();
+            Counts { logical_requests, ..opened(counts) }
+        } else {
+            counts
+        };
         total = Some(match total {
             Some(known) => known.intersect(&counts),
             None => counts,

@@ -76,7 +76,7 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
         parts.iter().flat_map(|p| &p.sources).find_map(|id| as_of.source(*id)?.settings.as_deref());
     let version = facts.policy_version.as_deref().or(facts.agent_version.as_deref());
     let inference = Inference::new(&key.agent, version, settings, facts.provider.as_deref());
-    let is_only = |part: &Part<'_>| part.view.turns.iter().filter(|turn| !is_empty(turn)).count() <= 1;
+    let is_only = |part: &Part<'_>| full(part) <= 1;
     let mut lasts = parts.iter().flat_map(|part| &part.view.turns).filter_map(|turn| turn.requests.last());
     let last_once = lasts.any(|request| request.sent_once_each) && parts.iter().all(is_only);
     for part in &mut parts {
@@ -112,7 +112,7 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
     if turns.is_empty() {
         counts = Counts::not_visible();
         background_counts = Counts::not_visible();
-    } else if left_out > 0 && !parts.iter().any(|part| HOLDS_RUNS.contains(&part.kind)) {
+    } else if left_out > 0 && !holds_all_turns(&parts) {
         // They may be further turns.
         counts = opened(counts);
     }
@@ -197,7 +197,6 @@ fn lent_turns(parts: &[Part<'_>]) -> Vec<(usize, usize)> {
 /// Groups the turns of all views. Returns the groups in order, and how many turns of further views could not be placed.
 fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
     let mut groups: Vec<(BTreeSet<Anchor>, Joined<'a>)> = Vec::new();
-    let full = |part: &Part<'_>| part.view.turns.iter().filter(|t| !is_empty(t)).count();
     // Two logs of one kind that begin a turn each hold different turns: which of them a third log speaks of, only ids tell.
     let begins = |part: &&Part<'_>| part.view.turns.iter().any(|t| !is_empty(t) && !t.begins_elsewhere);
     let kinds: BTreeSet<View> = parts.iter().filter(begins).map(|part| part.kind).collect();
@@ -213,7 +212,7 @@ fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
         groups.sort_by_key(|members| began(members));
         return (groups, left_out);
     }
-    let base = base_of(parts, full);
+    let base = base_of(parts);
     let all = parts.iter().flat_map(|part| part.view.turns.iter().map(move |turn| (part, turn)));
     let (later, first): (Vec<_>, Vec<_>) =
         all.filter(|(_, turn)| !is_empty(turn)).partition(|(_, turn)| !single && turn.begins_elsewhere);
@@ -277,13 +276,24 @@ fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
 
 /// Returns the kind of log whose turns are those of the run: the first of the kinds that hold whole runs, else the one that
 /// holds most turns.
-fn base_of(parts: &[Part<'_>], full: impl Fn(&Part<'_>) -> usize) -> Option<View> {
+fn base_of(parts: &[Part<'_>]) -> Option<View> {
     let first = parts.iter().find(|part| full(part) > 0)?.kind;
     if HOLDS_RUNS.contains(&first) {
         return Some(first);
     }
-    let turns = |kind: View| parts.iter().filter(|part| part.kind == kind).map(&full).sum::<usize>();
+    let turns = |kind: View| parts.iter().filter(|part| part.kind == kind).map(full).sum::<usize>();
     parts.iter().map(|part| part.kind).rev().max_by_key(|kind| turns(*kind))
+}
+
+/// Returns whether the log whose turns are those of the run holds all of them: its kind does, and it tells of ends itself.
+fn holds_all_turns(parts: &[Part<'_>]) -> bool {
+    let Some(base) = base_of(parts).filter(|base| HOLDS_RUNS.contains(base)) else { return false };
+    parts.iter().filter(|part| part.kind == base).all(|part| !part.view.ends_elsewhere)
+}
+
+/// Returns how many turns of a log hold something.
+fn full(part: &Part<'_>) -> usize {
+    part.view.turns.iter().filter(|turn| !is_empty(turn)).count()
 }
 
 /// Returns when a turn began, to sort by; one of which nobody knows comes last.

@@ -110,6 +110,16 @@ impl Conversation {
         }
     }
 
+    /// Somebody cancelled while no request was on its way.
+    pub(super) fn cancelled_between(&mut self, reason: String, say: &mut Say<'_>) {
+        say.mark(&Mark::TurnEnded {
+            turn: self.now.turn.clone(),
+            outcome: TurnOutcome::Cancelled,
+            reason: Some(reason),
+            message: None,
+        });
+    }
+
     /// The source has no more lines for now. Where nothing says that another attempt was to follow, there was none.
     pub(in crate::pi) fn end(&mut self, say: &mut Say<'_>) {
         let Some(open) = self.now.open.as_mut().filter(|open| open.phase == Phase::Failed && !open.said_over)

@@ -284,3 +284,25 @@ fn any_bytes_are_read_without_a_panic() {
     );
     assert_eq!(said.gaps.len(), 4, "{:?}", said.gaps);
 }
+
+#[test]
+fn what_was_cancelled_before_it_could_leave_is_no_request() {
+    let tool = assistant(1_767_312_001_100, r#""stopReason":"toolUse""#);
+    let result = r#"{"type":"message","id":"t","timestamp":"2026-01-02T00:00:01.998Z","message":{"role":"toolResult","toolCallId":"c","isError":true,"timestamp":1767312001998}}"#;
+    let requests = |profile: Profile, started: u64, content: &str| {
+        let aborted = assistant(
+            started,
+            &format!(
+                r#""stopReason":"aborted","content":{content},"errorMessage":"This operation was aborted""#
+            ),
+        );
+        let said = kinds(&read(profile, &[HEADER, USER, &tool, result, &aborted]));
+        assert_eq!(said.last().map(String::as_str), Some("Cancelled"));
+        said.iter().filter(|kind| *kind == "model.request").count()
+    };
+    assert_eq!(requests(Profile::Pi, 1_767_312_001_999, "[]"), 1);
+    // Near misses: it had the time to leave, or something came back, or another program wrote it.
+    assert_eq!(requests(Profile::Pi, 1_767_312_001_900, "[]"), 2);
+    assert_eq!(requests(Profile::Pi, 1_767_312_001_999, r#"[{"type":"text"}]"#), 2);
+    assert_eq!(requests(Profile::Omp, 1_767_312_001_999, "[]"), 2);
+}
