@@ -171,11 +171,18 @@ impl Answer {
     }
 
     /// Whether the attempt took too little time for a layer below to have repeated anything. Only pi's loops below wait
-    /// before each repeat: omp moves to another stored key at once.
+    /// before each repeat: omp moves to another stored key at once. What a server answered with a status that they repeat it
+    /// may have told them to repeat without a wait, unless the layer says that it would not wait so long.
     pub(super) fn excludes_hidden(&self, profile: Profile, took_ms: Option<u64>) -> bool {
         // Their smallest first wait is 0.5 s, less a quarter where it is spread.
         const SMALLEST_MS: u64 = 375;
-        profile == Profile::Pi && self.duration_ms.or(took_ms).is_some_and(|took| took < SMALLEST_MS)
+        let is_repeated = |status: u16| matches!(status, 408 | 409 | 429) || status >= 500;
+        let may_be_at_once = self.stop == Stop::Failed
+            && self.status.is_some_and(is_repeated)
+            && !self.message.as_deref().is_some_and(|text| behind_refusal_to_wait(text).is_some());
+        profile == Profile::Pi
+            && !may_be_at_once
+            && self.duration_ms.or(took_ms).is_some_and(|took| took < SMALLEST_MS)
     }
 }
 
@@ -242,8 +249,7 @@ fn without_budget(text: &str) -> (&str, bool) {
 
 /// Takes the words away that pi puts before the error whose stated wait was too long for it.
 fn without_refused_wait(text: &str) -> &str {
-    let rest = text.strip_prefix("Server requested ").and_then(|rest| rest.split_once("s). "));
-    rest.filter(|(wait, _)| wait.contains(" retry delay (max: ")).map_or(text, |(_, error)| error)
+    behind_refusal_to_wait(text).unwrap_or(text)
 }
 
 /// Leaves out the lines that name a dump of the whole request.
@@ -266,6 +272,12 @@ fn body_in(text: &str) -> Option<&str> {
     status_in(text)?;
     let rest = text.get(3..)?.trim_start_matches([':', ' ']);
     rest.starts_with('{').then_some(rest)
+}
+
+/// Returns the error behind the words with which the layer below the session refuses to wait as long as the server asks.
+fn behind_refusal_to_wait(text: &str) -> Option<&str> {
+    let (wait, error) = text.strip_prefix("Server requested ")?.split_once("s). ")?;
+    wait.contains(" retry delay (max: ").then_some(error)
 }
 
 /// omp appends the wait that the server stated.
@@ -338,6 +350,19 @@ mod tests {
         };
         assert!(ok("openai-completions", 100).excludes_hidden(Profile::Pi, None));
         assert!(!ok("openai-completions", 400).excludes_hidden(Profile::Pi, None));
+        // A server may ask for no wait.
+        let failed = |text: &str| {
+            let line = format!(
+                r#"{{"stopReason":"error","timestamp":1795985281229,"api":"openai-completions","duration":100,"errorMessage":"{text}"}}"#
+            );
+            answer(&line).unwrap()
+        };
+        assert!(!failed("503 status code (no body)").excludes_hidden(Profile::Pi, None));
+        assert!(!failed("429 slow down").excludes_hidden(Profile::Pi, None));
+        let refused = "Server requested 600s retry delay (max: 60s). 429 slow down";
+        assert!(failed(refused).excludes_hidden(Profile::Pi, None));
+        assert!(failed("401 invalid key").excludes_hidden(Profile::Pi, None));
+        assert!(failed("Connection error.").excludes_hidden(Profile::Pi, None));
         // Another stored key is asked without any wait.
         for api in ["openai-completions", "openai-responses", "anthropic-messages"] {
             assert!(!ok(api, 1).excludes_hidden(Profile::Omp, None), "{api}");
