@@ -179,7 +179,7 @@ impl Answer {
         let is_repeated = |status: u16| matches!(status, 408 | 409 | 429) || status >= 500;
         let may_be_at_once = self.stop == Stop::Failed
             && self.status.is_some_and(is_repeated)
-            && !self.message.as_deref().is_some_and(|text| behind_refusal_to_wait(text).is_some());
+            && self.message.as_deref().is_none_or(|text| behind_refusal_to_wait(text).is_none());
         profile == Profile::Pi
             && !may_be_at_once
             && self.duration_ms.or(took_ms).is_some_and(|took| took < SMALLEST_MS)
