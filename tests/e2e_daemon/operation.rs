@@ -171,7 +171,7 @@ fn the_budget_says_whether_to_retry() {
     for n in 0..15 {
         text += &format!(
             "{{\"v\":1,\"type\":\"model.retry\",\"ts\":\"{ts}\",\"run_id\":\"r\",\"agent\":\"demo\",\"request_id\":\"q{n}\",\
-             \"provider\":\"openai\",\"model\":\"m\",\"attempt\":1,\"status\":503,\"delay_ms\":10}}\n"
+             \"candidate\":{{\"provider\":\"openai\",\"model\":\"m\",\"account\":\"team-a\"}},\"attempt\":1,\"status\":503,\"delay_ms\":10}}\n"
         );
         text += &answered("r", n).replace("\"attempts\":1", "\"attempts\":2");
     }
@@ -181,6 +181,17 @@ fn the_budget_says_whether_to_retry() {
         if answer.contains("\"retry_allowed\":false") { Ok(()) } else { Err(answer) }
     });
     assert!(daemon.get("/api/v1/budget?provider=openai").body.contains("over budget"));
+    // Each account has a budget of its own.
+    let of_account = |account: &str| {
+        let budgets: serde_json::Value =
+            serde_json::from_str(&daemon.get(&format!("/api/v1/budget?account={account}")).body).unwrap();
+        let of =
+            budgets["budgets"].as_array().unwrap().iter().filter(|budget| budget["scope"]["name"] == account);
+        of.map(|budget| (budget["retries"].as_u64(), budget["upstream"].as_u64())).next()
+    };
+    assert_eq!(of_account("team-a"), Some((Some(15), Some(30))));
+    assert_eq!(of_account("team-b"), None);
+    assert!(daemon.get("/api/v1/budget?account=team-a").body.contains("account team-a: 15 retries"));
     assert!(daemon.sum_of("retryscope_retry_budget_exhausted_total", "global") > 0.5);
     assert!((daemon.sum_of("retryscope_upstream_requests_total", "kind=\"retry\"") - 15.0).abs() < 0.1);
 }

@@ -17,6 +17,7 @@ mod join;
 mod judge;
 mod line;
 mod overview;
+pub mod pairs;
 mod recipients;
 mod redact;
 mod repeats;

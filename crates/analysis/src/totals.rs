@@ -22,6 +22,7 @@ use self::keys::{Names, Table};
 use self::labels::Seen;
 pub use self::labels::{Aliases, Folding, Labels};
 use crate::budget::{Budget, Scope};
+use crate::pairs;
 use crate::rules::{self, HeldTo, Verdict};
 use crate::run::{Run, RunOutcome};
 use crate::words::visible;
@@ -268,7 +269,8 @@ impl Totals {
         let retries = if label("kind") == "retry" { n } else { 0 };
         let scopes =
             [Scope::global(), Scope::of("provider", label("provider")), Scope::of("agent", label("agent"))];
-        for scope in &scopes {
+        let account = labels.get("account").map(|account| Scope::of("account", account));
+        for scope in scopes.iter().chain(&account) {
             self.budget.add(scope, minute, n, retries);
         }
     }
@@ -308,29 +310,6 @@ fn has_arrival(metric: Metric) -> bool {
             | Metric::RequestOutcomes
             | Metric::AttemptFailures
     )
-}
-
-/// Maps with structured keys as lists of pairs, since JSON keys are texts.
-mod pairs {
-    use std::collections::BTreeMap;
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<K: Serialize, V: Serialize, S: Serializer>(
-        map: &BTreeMap<K, V>,
-        s: S,
-    ) -> Result<S::Ok, S::Error> {
-        s.collect_seq(map.iter())
-    }
-
-    pub(super) fn deserialize<'de, K, V, D>(d: D) -> Result<BTreeMap<K, V>, D::Error>
-    where
-        K: Deserialize<'de> + Ord,
-        V: Deserialize<'de>,
-        D: Deserializer<'de>,
-    {
-        Ok(Vec::<(K, V)>::deserialize(d)?.into_iter().collect())
-    }
 }
 
 #[cfg(test)]

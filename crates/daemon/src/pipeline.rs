@@ -40,10 +40,10 @@ const KEEP_SHARE_WHEN_GONE: u32 = 4;
 /// What keeping it is taken to cost at least.
 const KEEP_COST: Duration = Duration::from_millis(1);
 
-/// Looking at everything takes at most this part of a core's time.
+/// Looking at everything takes at most this part of a core's time, but for looks so long that the next would be too late.
 const SCAN_SHARE: u32 = 300;
 
-/// Looking at what was notified takes at most this part of the time.
+/// Looking at what was notified takes at most this part of the time; long looks take more, since none waits over 100 ms.
 const CHECK_SHARE: u32 = 8;
 
 /// A look that is over so soon has left nothing of a backlog behind: what comes meanwhile is not the past.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLoc
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
-use retryscope_analysis::{Aliases, Engine, SourceState, Totals};
+use retryscope_analysis::{Aliases, Engine, SourceState, Totals, pairs};
 use retryscope_record::{RunKey, SourceId};
 use retryscope_report::gauges::RunGauges;
 
@@ -182,7 +182,7 @@ impl Shared {
         self.config().as_of.unwrap_or_else(Utc::now)
     }
 
-    /// Returns the state, to change it: for the reading thread. A thread that panicked while it held it left whole
+    /// Returns the state, to change it: for the reading thread, and to count what was pushed. A thread that panicked while it held it left whole
     /// statements behind, so it stays usable.
     pub(crate) fn lock(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
@@ -244,26 +244,6 @@ impl Woken {
         self.opened.extend(later.opened);
         self.everything |= later.everything;
         self.reload |= later.reload;
-    }
-}
-
-/// Maps with structured keys as lists of pairs, since JSON keys are texts.
-mod pairs {
-    use std::collections::BTreeMap;
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<K: Serialize, S: Serializer>(
-        map: &BTreeMap<K, u64>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(map.iter())
-    }
-
-    pub(super) fn deserialize<'de, K: Deserialize<'de> + Ord, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<BTreeMap<K, u64>, D::Error> {
-        Ok(Vec::<(K, u64)>::deserialize(deserializer)?.into_iter().collect())
     }
 }
 

@@ -55,7 +55,7 @@ pub(super) struct Failed {
 #[derive(Default)]
 pub(super) struct Track {
     sessions: BTreeMap<String, Session>,
-    /// Sessions by last use.
+    /// Sessions in the order in which they were first seen.
     order: VecDeque<String>,
     /// Attempts whose runtime is not known yet: process, session, request, attempt, candidate.
     waiting: VecDeque<Waiting>,

@@ -19,6 +19,10 @@ use crate::words::visible;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Base(u32);
 
+/// Number of an account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Account(Base);
+
 /// Number of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(super) struct SeriesId(u32);
@@ -39,13 +43,16 @@ pub(super) struct Key {
     base: Base,
     /// Who is moved on to.
     to: Option<Base>,
+    /// Who pays, where that is known.
+    account: Option<Account>,
     words: [&'static str; 3],
     status: Option<u16>,
 }
 
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
-        (self.metric, self.base, self.to, self.status) == (other.metric, other.base, other.to, other.status)
+        let numbers = |key: &Self| (key.metric, key.base, key.to, key.account, key.status);
+        numbers(self) == numbers(other)
             && self.words.iter().zip(other.words).all(|(word, other)| std::ptr::eq(*word, other))
     }
 }
@@ -53,7 +60,9 @@ impl PartialEq for Key {
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.metric as u64 | u64::from(self.base.0) << 8);
-        state.write_u64(u64::from(self.status.unwrap_or(0)) | u64::from(self.to.map_or(0, |to| to.0)) << 16);
+        // No metric has both.
+        let other = self.to.or(self.account.map(|Account(name)| name)).map_or(0, |other| other.0);
+        state.write_u64(u64::from(self.status.unwrap_or(0)) | u64::from(other) << 16);
         for word in self.words {
             state.write_usize(word.as_ptr().addr());
         }
@@ -62,7 +71,7 @@ impl Hash for Key {
 
 impl Key {
     pub(super) fn new(metric: Metric, base: Base) -> Self {
-        Self { metric, base, to: None, words: [""; 3], status: None }
+        Self { metric, base, to: None, account: None, words: [""; 3], status: None }
     }
 
     /// Sets the words, in the order of [`word_names`].
@@ -73,6 +82,10 @@ impl Key {
 
     pub(super) fn to(self, to: Base) -> Self {
         Self { to: Some(to), ..self }
+    }
+
+    pub(super) fn account(self, account: Option<Account>) -> Self {
+        Self { account, ..self }
     }
 
     pub(super) fn status(self, status: Option<u16>) -> Self {
@@ -144,6 +157,9 @@ impl Names {
         } else {
             pairs.push(("provider", provider.clone()));
         }
+        if let Some(Account(account)) = key.account {
+            pairs.push(("account", self.all[account.0 as usize][0].clone()));
+        }
         if has_model(key.metric) {
             pairs.push(("model", model.clone()));
         }
@@ -194,6 +210,12 @@ impl<'a> Bases<'a> {
             self.named.push((candidate, base));
         }
         base
+    }
+
+    /// Returns the number of the account that a candidate is asked with; `None` where no log names it.
+    pub(super) fn account(&mut self, candidate: &Candidate) -> Option<Account> {
+        let account = candidate.account.as_deref().filter(|account| !account.is_empty())?;
+        Some(Account(self.names.of([account, "", ""])))
     }
 
     pub(super) fn same_provider(&self, a: Base, b: Base) -> bool {

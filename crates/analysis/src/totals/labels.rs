@@ -20,6 +20,7 @@ const NAMES: &[&str] = &[
     "agent",
     "provider",
     "model",
+    "account",
     "source",
     "arrival",
     "visibility",
@@ -35,7 +36,8 @@ const NAMES: &[&str] = &[
 ];
 
 /// Labels that tell who is named, and how much the log shows: what may be known better later.
-const NAMED: &[&str] = &["agent", "provider", "model", "visibility", "from_provider", "to_provider"];
+const NAMED: &[&str] =
+    &["agent", "provider", "model", "account", "visibility", "from_provider", "to_provider"];
 
 /// What stands for values beyond a limit.
 pub(super) const OTHER: &str = "other";
@@ -147,6 +149,7 @@ fn host(endpoint: &str) -> &str {
 const MODEL_LIMIT: usize = 50;
 const PROVIDER_LIMIT: usize = 30;
 const AGENT_LIMIT: usize = 20;
+const ACCOUNT_LIMIT: usize = 50;
 const VERSION_LIMIT: usize = 20;
 const PAIR_LIMIT: usize = 100;
 
@@ -156,6 +159,8 @@ pub(super) struct Seen {
     models: BTreeSet<Arc<str>>,
     providers: BTreeSet<Arc<str>>,
     agents: BTreeSet<Arc<str>>,
+    #[serde(default)]
+    accounts: BTreeSet<Arc<str>>,
     pairs: BTreeSet<(Arc<str>, Arc<str>)>,
     pub(super) folded: u64,
     /// One copy of each value, however many runs have it.
@@ -192,10 +197,10 @@ impl Folding {
 impl Seen {
     /// Returns the same folding for what is shown beside the counters.
     pub(super) fn folding(&self) -> Folding {
-        let Self { models: _, providers, agents, pairs, folded, values: _ } = self;
-        let (models, values) = (BTreeSet::new(), BTreeSet::new());
+        let Self { models: _, providers, agents, accounts: _, pairs, folded, values: _ } = self;
+        let (models, accounts, values) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let (providers, agents, pairs) = (providers.clone(), agents.clone(), pairs.clone());
-        Folding(Self { models, providers, agents, pairs, folded: *folded, values })
+        Folding(Self { models, providers, agents, accounts, pairs, folded: *folded, values })
     }
 
     /// Returns the name of an agent, folded where it is beyond the limit.
@@ -214,6 +219,7 @@ impl Seen {
                 "model" => (&mut self.models, MODEL_LIMIT),
                 "provider" | "from_provider" | "to_provider" => (&mut self.providers, PROVIDER_LIMIT),
                 "agent" => (&mut self.agents, AGENT_LIMIT),
+                "account" => (&mut self.accounts, ACCOUNT_LIMIT),
                 _ => continue,
             };
             if !admits(known, value, limit) {

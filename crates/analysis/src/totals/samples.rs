@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use retryscope_events::{AttemptKind, AttemptOutcome};
 
 use super::Metric;
-use super::keys::{Base, Bases, Key, Names};
+use super::keys::{Account, Base, Bases, Key, Names};
 use crate::count::Evidence;
 use crate::run::{Attempt, LogicalRequest, RequestOutcome, Run, RunOutcome, Turn};
 use crate::waits::is_long_enough;
@@ -36,6 +36,9 @@ pub(super) fn samples<'a>(run: &'a Run, bases: Bases<'a>, take: impl FnMut(&Name
 
 /// When something happened, and when it was told.
 type Times = (Option<DateTime<Utc>>, Option<DateTime<Utc>>);
+
+/// Who was asked, and with which account.
+type Payer = (Base, Option<Account>);
 
 /// Class and reason of a failure that no log tells anything of.
 const UNTOLD: (&str, &str) = ("unknown", "no_detail");
@@ -87,10 +90,11 @@ impl<'a, F: FnMut(&Names, Key, Sample)> Told<'a, F> {
         let source = request.source.as_str();
         let of_first = self.bases.of(Some(first.map_or(&request.candidate, |first| &first.candidate)));
         self.add(Key::new(Metric::LogicalRequests, of_first).words(&[source, visibility]), started, 1);
-        let upstream = |told: &mut Self, base: Base, kind: AttemptKind, times: Times, n: u64| {
+        let upstream = |told: &mut Self, (base, account): Payer, kind: AttemptKind, times: Times, n: u64| {
             if n > 0 {
                 // What the budget counts: at once, whatever is still open about the request.
-                told.add_told(Key::new(Metric::Sent, base).words(&[kind.as_str()]), times, n);
+                let sent = Key::new(Metric::Sent, base).account(account).words(&[kind.as_str()]);
+                told.add_told(sent, times, n);
                 let words = [kind.as_str(), source, visibility];
                 told.add_told(Key::new(Metric::UpstreamRequests, base).words(&words), times, n);
             }
@@ -103,8 +107,9 @@ impl<'a, F: FnMut(&Names, Key, Sample)> Told<'a, F> {
             counted += sends;
             let base = self.base(Some(attempt));
             let times = (at, attempt.ended_at.or(at));
-            upstream(self, base, attempt.kind, times, sends.min(1));
-            upstream(self, base, AttemptKind::Retry, times, sends.saturating_sub(1));
+            let payer = (base, self.bases.account(&attempt.candidate));
+            upstream(self, payer, attempt.kind, times, sends.min(1));
+            upstream(self, payer, AttemptKind::Retry, times, sends.saturating_sub(1));
             if is_settled(turn, request, attempt) {
                 self.of_attempt(base, attempt, at);
             }
@@ -113,8 +118,10 @@ impl<'a, F: FnMut(&Names, Key, Sample)> Told<'a, F> {
         let hidden = request.upstream.bound.min.saturating_sub(counted);
         let original = hidden.min(u64::from(counted == 0));
         let times = (started, request.attempts.last().and_then(|a| a.ended_at).or(started));
-        upstream(self, of_first, AttemptKind::Original, times, original);
-        upstream(self, of_first, AttemptKind::Retry, times, hidden - original);
+        let payer =
+            (of_first, self.bases.account(first.map_or(&request.candidate, |first| &first.candidate)));
+        upstream(self, payer, AttemptKind::Original, times, original);
+        upstream(self, payer, AttemptKind::Retry, times, hidden - original);
         self.retries_for(of_first, "unknown", UNTOLD, hidden - original, times);
         self.retries(request);
         if request.outcome != RequestOutcome::Open {

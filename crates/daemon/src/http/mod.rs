@@ -152,6 +152,7 @@ async fn run(State(shared): Handle, Path(id): Path<String>) -> Response {
 struct Asked {
     provider: Option<String>,
     agent: Option<String>,
+    account: Option<String>,
 }
 
 /// Advice only: a client that cannot ask retries as it would have.
@@ -163,6 +164,7 @@ async fn budget(State(shared): Handle, Query(asked): Query<Asked>) -> Response {
         "global" => true,
         "provider" => asked.provider.as_deref() == Some(name),
         "agent" => asked.agent.as_deref() == Some(name),
+        "account" => asked.account.as_deref() == Some(name),
         _ => false,
     };
     let spent: Vec<String> = states
