@@ -41,6 +41,9 @@ pub(crate) trait Consumer: Send {
 
     /// Is told that one export was read to its end.
     fn end_of_body(&mut self, _place: Place, _sink: &mut dyn Sink) {}
+
+    /// Is told that nothing more comes for now.
+    fn end(&mut self, _sink: &mut dyn Sink) {}
 }
 
 /// Attributes of a resource, span, event or log record, values as text.
@@ -120,6 +123,8 @@ pub(crate) struct LogRecord<'a> {
     pub(crate) at: Option<DateTime<Utc>>,
     /// When the exporter took note of it.
     pub(crate) observed_at: Option<DateTime<Utc>>,
+    /// The trace that it was written in.
+    pub(crate) trace: Option<&'a str>,
 }
 
 impl LogRecord<'_> {
@@ -198,6 +203,7 @@ impl LineDecoder for Otlp {
                     severity: record.get("severityText").and_then(Value::as_str),
                     at: time.or(observed_at),
                     observed_at,
+                    trace: record.get("traceId").and_then(Value::as_str).filter(|id| !id.is_empty()),
                 };
                 if let Some(consumer) = self.consumers.iter_mut().find(|c| c.claims(&resource, scope))
                     && (!consumer.matters(&record) || record.identity(scope).is_none_or(|id| sink.is_new(id)))
@@ -237,6 +243,12 @@ impl LineDecoder for Otlp {
         }
         for consumer in &mut self.consumers {
             consumer.end_of_body(place, sink);
+        }
+    }
+
+    fn end(&mut self, sink: &mut dyn Sink) {
+        for consumer in &mut self.consumers {
+            consumer.end(sink);
         }
     }
 }

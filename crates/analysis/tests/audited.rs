@@ -329,3 +329,25 @@ fn an_error_that_a_retry_passed_is_not_said_to_be_final() {
         message((9, "model.failed", r#","request_id":"q","status":401,"message":"invalid api key""#), FAILED);
     assert!(failed.ends_with("although no retry can pass it"), "{failed}");
 }
+
+#[test]
+fn what_is_sent_again_on_purpose_was_not_read_as_a_number() {
+    let verdict = |agent: &str| {
+        let of_agent = |members: &str| format!(r#","run_id":"r","agent":"{agent}"{members}"#);
+        let asked = of_agent(r#","request_id":"q""#);
+        let refused = of_agent(
+            r#","request_id":"q","attempt":1,"status":400,"message":"max_tokens must be at most 1500","delay_ms":1"#,
+        );
+        let ended = of_agent(r#","outcome":"succeeded""#);
+        let records = [
+            (1, "model.request", asked.as_str()),
+            (2, "model.retry", refused.as_str()),
+            (3, "model.response", asked.as_str()),
+            (50, "run.finished", ended.as_str()),
+        ];
+        says("RS104", &records)
+    };
+    // Claude Code sends a refused request again with less in it; opencode looks for numbers.
+    assert_ne!(verdict("claude-code"), VIOLATION);
+    assert_eq!(verdict("opencode"), VIOLATION);
+}

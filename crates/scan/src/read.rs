@@ -223,11 +223,13 @@ impl Sink for Said {
 }
 
 /// Hands one line to a decoder; a line that is cut or too long is a gap of its own kind. Of a line that is broken, the records
-/// that stand whole at its end count.
+/// that stand whole at its end count. A line of text says itself nowhere that it is whole, so that one without its end is
+/// cut: the beginning of an id would be another id.
 pub fn feed(decoder: &mut dyn LineDecoder, line: Line<'_>, sink: &mut dyn Sink) {
     let place = Place::Line(line.number);
-    let broken = || line.bytes.first() == Some(&b'{') && !is_complete_json(line.bytes);
-    if !line.complete && broken() {
+    let is_json = matches!(line.bytes.first(), Some(b'{' | b'['));
+    let broken = || is_json && !is_complete_json(line.bytes);
+    if !line.complete && (!is_json || broken()) {
         sink.gap(place, GapKind::TornLine);
     } else if line.shortened && broken() {
         sink.gap(place, GapKind::OversizedLine);

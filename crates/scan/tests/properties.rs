@@ -326,7 +326,6 @@ fn a_page_tells_no_more_than_is_counted() {
 
 /// What some log says late, so that it counts otherwise line by line: where that is, and what.
 const SAID_LATE: &[(&str, &str)] = &[
-    ("claude-code/fork-after-retries", "that what stands above is a copy of another session"),
     ("codex/ws-503-fallback-ok", "that the agent turned to a transport below which more is hidden"),
     ("rivumi/cancel-in-backoff", "that it was cancelled, when one more request may have been sent"),
     ("rules/RS504/fires", "that a request was answered after its run was cancelled"),

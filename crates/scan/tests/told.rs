@@ -167,8 +167,51 @@ mod claude_code {
     }
 
     #[test]
+    fn an_answer_that_broke_off_is_one_request_that_failed() {
+        let line = |second: u32, rest: &str| {
+            format!(
+                r#"{{"type":"{rest},"sessionId":"s","version":"2.1.197","timestamp":"2026-12-01T03:11:{second:02}.000Z"}}"#
+            ) + "\n"
+        };
+        let log = [
+            line(1, r#"user","uuid":"u","promptId":"p","message":{"role":"user","content":"x"}"#),
+            line(
+                2,
+                r#"assistant","uuid":"a","message":{"id":"m","model":"x","stop_reason":"end_turn","content":[{"type":"text","text":"y"}]}"#,
+            ),
+            line(
+                3,
+                r#"assistant","uuid":"f","isApiErrorMessage":true,"message":{"id":"n","model":"<synthetic>","content":[{"type":"text","text":"API Error: Connection closed mid-response."}]}"#,
+            ),
+        ];
+        let run = run_of(&[(".claude/projects/w/s.jsonl", log.concat())]);
+        assert_eq!(run.outcome, RunOutcome::Failed);
+        assert_eq!((counts(&run)[0], run.turns[0].requests[0].attempts.len()), (Bound::exact(1), 1));
+    }
+
+    #[test]
     fn a_setting_in_the_name_of_a_model_makes_no_other_model() {
         assert_eq!(models(&printed("claude-x-4[1m]", "claude-x-4")), ["claude-x-4", "claude-x-4"]);
         assert_eq!(models(&printed("claude-x-4", "claude-y-4")), ["claude-x-4", "claude-y-4"]);
+    }
+}
+
+mod opencode {
+    use super::*;
+
+    #[test]
+    fn a_line_of_text_without_its_end_names_no_run() {
+        let line = |session: &str| {
+            format!(
+                "timestamp=2026-12-01T03:01:31.259Z level=INFO run=caf70a85 message=stream providerID=a modelID=b session.id={session} small=false agent=build mode=primary"
+            )
+        };
+        let log = |end: &str| vec![("opencode/log/opencode.log", format!("{}\n{end}", line("ses_one")))];
+        // The log was cut within the name of the session.
+        let torn = line("ses_one");
+        let torn = torn.split_once("ses_o").unwrap().0;
+        assert_eq!(runs_of(&log(&format!("{torn}ses_o"))).len(), 1);
+        // Near miss: a whole line of another session.
+        assert_eq!(runs_of(&log(&(line("ses_two") + "\n"))).len(), 2);
     }
 }

@@ -28,6 +28,9 @@ const FAILURES: &[&str] = &[
     "Non-streaming fallback also failed",
 ];
 
+/// The line after a failure without an answer, for some of them: what was wrong.
+const DETAILS: &str = "Connection error details: ";
+
 /// A log that shows everything.
 const EACH: &str = "the debug log has a line for each request";
 const NO_BEGINNING: &str = "the debug log begins after the first requests of the turn";
@@ -74,6 +77,8 @@ pub(super) struct DebugLog {
     open: Option<String>,
     /// The request before failed and nothing has been sent since.
     failed: bool,
+    /// The last failure line was the open request's, and does not say what was wrong.
+    unexplained: bool,
     model: Option<String>,
     /// The model that the last request of the main loop was sent to.
     asked: Option<String>,
@@ -143,6 +148,7 @@ impl DebugLog {
             of_open: 0,
             open: None,
             failed: false,
+            unexplained: false,
             model: None,
             asked: None,
             began_at: None,
@@ -231,7 +237,11 @@ impl LineDecoder for DebugLog {
         } else if text.starts_with(ENDED) {
             self.ended(&run, place, at, sink);
         } else if let Some(open) = self.open.clone() {
-            self.failure(&run, place, at, text, &open, sink);
+            if let Some(rest) = text.strip_prefix(DETAILS) {
+                self.explain(&run, place, at, rest, &open, sink);
+            } else {
+                self.failure(&run, place, at, text, &open, sink);
+            }
         }
     }
 }
@@ -252,11 +262,18 @@ impl DebugLog {
             self.mark(run, place, at, &mark, sink);
             return;
         }
+        self.unexplained = false;
         let in_doubt = std::mem::take(&mut self.told.in_doubt) && !self.failed;
         let answered = std::mem::take(&mut self.told.answered);
-        if in_doubt && !answered && self.open.is_some() {
+        if in_doubt
+            && !answered
+            && let Some(request_id) = self.open.clone()
+        {
             // It repeats the open request or is another one: neither is said.
             self.show(run, place, at, NO_NAMES, sink);
+            let basis = NO_NAMES.to_owned();
+            let more = Mark::Sends { request_id, attempt_id: None, min: 0, max: None, basis };
+            self.mark(run, place, at, &more, sink);
             return;
         }
         let candidate = Candidate {
@@ -311,6 +328,7 @@ impl DebugLog {
         if !FAILURES.iter().any(|beginning| text.starts_with(beginning)) {
             return;
         }
+        self.unexplained = false;
         let whose = self.whose(text, at);
         if whose == Whose::Unknown {
             self.told.in_doubt = true;
@@ -357,10 +375,32 @@ impl DebugLog {
         if let Some(id) = &retry.upstream_request_id {
             self.mark(run, place, at, &Mark::Anchor(Anchor::of(id)), sink);
         }
+        self.unexplained = retry.status.is_none();
         retry.message = Some(message);
         self.event(run, place, at, retry, sink);
         let attempt = ModelAttempt::new().request_id(open).attempt_id(format!("#{}", self.attempts));
         self.event(run, place, at, attempt.outcome(AttemptOutcome::Failed), sink);
+    }
+
+    /// Takes what was wrong in a failure that the line before told: `code=CODE, message=TEXT`.
+    fn explain(
+        &mut self,
+        run: &RunKey,
+        place: Place,
+        at: DateTime<Utc>,
+        rest: &str,
+        open: &str,
+        sink: &mut dyn Sink,
+    ) {
+        if !std::mem::take(&mut self.unexplained) {
+            return;
+        }
+        let (code, message) = rest.split_once(", message=").unwrap_or((rest, ""));
+        let mut attempt = ModelAttempt::new().request_id(open).attempt_id(format!("#{}", self.attempts));
+        attempt.outcome = Some(AttemptOutcome::Failed);
+        attempt.code = code.strip_prefix("code=").map(str::to_owned);
+        attempt.message = Some(message.to_owned()).filter(|message| !message.is_empty());
+        self.event(run, place, at, attempt, sink);
     }
 
     /// Nothing is open any more.

@@ -348,6 +348,7 @@ mod tests {
             body: None,
             further: None,
             severity: None,
+            trace: None,
         };
         let mut sink = Collected::default();
         let mut logs = Logs::default();

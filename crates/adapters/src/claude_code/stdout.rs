@@ -15,7 +15,9 @@ use retryscope_events::{
 };
 use serde_json::Value;
 
-use retryscope_record::{Anchor, Facts, GapKind, Item, Mark, Place, RawFailure, RunKey, Shown, Sink};
+use retryscope_record::{
+    Anchor, Facts, GapKind, Item, Mark, Place, RawFailure, RunKey, Shown, Sink, TurnOutcome,
+};
 
 use super::transcript::{is_interrupt, is_of_the_program, status_in, usage_of};
 use super::{AGENT, is_at_least, model_of, subagent_key};
@@ -62,6 +64,8 @@ const RETRIES: &str = "standard output shows retries after HTTP and connection e
 const REFUSED: &str =
     "standard output does not show a request that was refused for its length before compaction";
 
+const UNSEEN: &str = "standard output does not show an answer that holds nothing to see";
+
 const CANCELLED: &str =
     "standard output does not say whether anything was asked before the person interrupted";
 
@@ -81,6 +85,22 @@ struct Asked {
     /// Retries of the open request that were announced, and with which status the last of them.
     retries: u64,
     retried: Option<u16>,
+    last: Last,
+    /// The model that the rest of the turn is asked of, since another one was given up.
+    fallback: Option<String>,
+}
+
+/// What the last line of a conversation was.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Last {
+    #[default]
+    Nothing,
+    /// The turn began, or a line in the person's name.
+    Said,
+    /// An answer that asks for no tool, so that nothing more is asked.
+    Answer,
+    /// An answer that asks for a tool.
+    Call,
 }
 
 /// The final error of the main conversation, until its next line: a `result` may say more of it, and an error that is said twice is two.
@@ -147,6 +167,14 @@ impl LineDecoder for Stdout {
             (Some("user"), _) => {
                 let content = record.object("message").and_then(|message| message.raw("content"));
                 self.now().is_interrupted |= content.is_some_and(is_interrupt);
+                if record.raw("parent_tool_use_id").is_none() {
+                    let session = self.now();
+                    let before = std::mem::replace(&mut session.main.last, Last::Said);
+                    // What the program adds in the person's name follows an answer.
+                    if before == Last::Said && record.bool("isSynthetic") == Some(true) {
+                        session.show(Shown::Some, Shown::Some, UNSEEN, &mut say);
+                    }
+                }
                 if let Some(uuid) = record.str("uuid").filter(|_| record.raw("parent_tool_use_id").is_none())
                 {
                     say.mark(&Mark::Anchor(Anchor::of(&uuid)));
@@ -220,6 +248,7 @@ impl Stdout {
         }
         session.ensure_turn(say);
         session.is_announced = true;
+        session.main.last = Last::Said;
         let version = record.string("claude_code_version");
         let shows = version.as_deref().is_some_and(|version| is_at_least(version, FIRST_WITH_RETRIES));
         session.show_retries(shows, say);
@@ -280,7 +309,9 @@ impl Stdout {
         let candidate = |name| Candidate { model: record.string(name).map(model_of), ..Candidate::default() };
         let mut fallback = ModelFallback::new().request_id(asked.ensure(say)).kind(FallbackKind::Model);
         fallback.from = Some(candidate("original_model"));
-        fallback.to = Some(candidate("fallback_model"));
+        let to = candidate("fallback_model");
+        asked.fallback.clone_from(&to.model);
+        fallback.to = Some(to);
         fallback.reason = record.string("trigger");
         let codes: Vec<_> = failures.iter().map(|code| Some(Value::from(*code))).collect();
         fallback.failures = Some(codes).filter(|codes| !codes.is_empty());
@@ -309,7 +340,10 @@ impl Stdout {
             if message.is("stop_reason", "end_turn") || is_of_the_program(&text) {
                 return;
             }
-            let request_id = asked.ensure(say);
+            // Nothing was asked since the answer: it is the answer that broke off.
+            let is_of_answer = asked.last == Last::Answer && is_main && !asked.open;
+            let request_id = if is_of_answer { asked.id() } else { asked.ensure(say) };
+            asked.last = Last::Nothing;
             asked.open = false;
             asked.failed = true;
             let (retries, retried) = (asked.retries, asked.retried);
@@ -330,12 +364,20 @@ impl Stdout {
             if is_main {
                 self.held = Some(Held { place: say.place, run: say.run.clone(), at: say.at, failed });
             } else {
+                // A subagent has no result of its own.
+                let (reason, message) = (failed.code.clone(), failed.message.clone());
                 say.event(failed);
+                let outcome = TurnOutcome::Failed;
+                say.mark(&Mark::TurnEnded { turn: None, outcome, reason, message });
             }
             return;
         }
         let id = message.string("id");
-        if id.is_some() && id == asked.last_message {
+        let is_told = id.is_some() && id == asked.last_message;
+        let calls_tool = message.raw("content").is_some_and(|content| content.contains("\"tool_use\""));
+        let called = is_told && asked.last == Last::Call;
+        asked.last = if calls_tool || called { Last::Call } else { Last::Answer };
+        if is_told {
             return;
         }
         let request_id = asked.ensure(say);
@@ -369,6 +411,8 @@ impl Session {
 
     fn end_turn(&mut self) {
         self.main.open = false;
+        self.main.fallback = None;
+        self.main.last = Last::Nothing;
         self.asked_before = self.main.requests;
         self.is_in_turn = false;
         self.is_announced = false;
@@ -386,10 +430,17 @@ impl Asked {
             self.retries = 0;
             self.retried = None;
             self.requests += 1;
-            let request =
+            let mut request =
                 ModelRequest::new().request_id(format!("#{}", self.requests)).source(Source::Foreground);
+            request.candidate =
+                self.fallback.clone().map(|model| Candidate { model: Some(model), ..Candidate::default() });
             say.event(request);
         }
+        self.id()
+    }
+
+    /// Returns the id of the request that is open, or was last.
+    fn id(&self) -> String {
         format!("#{}", self.requests)
     }
 }

@@ -35,6 +35,9 @@ pub(super) struct Transcript {
     prompts: u64,
     /// A line in the person's name that asks the model only if a request follows.
     maybe_prompt: Option<Prompt>,
+    /// The session that the last prompt names.
+    asked_in: Option<String>,
+    begun: Begun,
     /// Prompts of this version carry an id.
     has_prompt_ids: bool,
     /// `api-request` id to its chain; only in the newer generation.
@@ -52,9 +55,26 @@ pub(super) struct Transcript {
     /// Requests known only by their error.
     lost: u64,
     early: Early,
-    last_message_id: Option<Anchor>,
+    last: LastAnswer,
     /// The event that was said last: the next one has the same run, and mostly the same turn.
     event: Option<Box<Event>>,
+}
+
+/// The answer that came last.
+#[derive(Default)]
+struct LastAnswer {
+    message_id: Option<Anchor>,
+    /// It asks for no tool, and nothing was said since: nothing more is asked.
+    ends_plainly: bool,
+}
+
+/// How the file began.
+#[derive(Default)]
+struct Begun {
+    /// When its process took its first prompt, where that stands first.
+    at: Option<DateTime<Utc>>,
+    /// A line of the conversation has come.
+    is_over: bool,
 }
 
 /// A prompt whose turn has not begun yet.
@@ -91,8 +111,8 @@ fn is_beside(content: &str) -> bool {
 
 impl LineDecoder for Transcript {
     fn line(&mut self, place: Place, line: &[u8], sink: &mut dyn Sink) {
-        // Any record names the run.
-        if self.run.is_none() || matters(line) {
+        // Any record names the run, and may be the first of its process.
+        if self.run.is_none() || !self.begun.is_over || matters(line) {
             self.record(place, line, sink);
         }
     }
@@ -115,6 +135,9 @@ impl Transcript {
         let Some(kind) = record.str("type") else { return };
         if let Some(session) = record.str("sessionId") {
             self.enter_run(place, &session, &record, sink);
+        }
+        if self.was_copied(&kind, &record) {
+            return;
         }
         // Most of a file are results of tools; what matters in them is only whether the person interrupted.
         if kind == "user"
@@ -205,6 +228,23 @@ impl Say<'_> {
 }
 
 impl Transcript {
+    /// Returns whether a line is older than the process that began the file with its prompt: a fork copies the conversation
+    /// so far with its times, and before 2.1.300 nothing else tells.
+    fn was_copied(&mut self, kind: &str, record: &Object<'_>) -> bool {
+        match kind {
+            "queue-operation" if !self.begun.is_over && self.begun.at.is_none() => {
+                self.begun.at = record.time("timestamp");
+                false
+            }
+            "user" | "assistant" | "system" => {
+                self.begun.is_over = true;
+                let names_session = record.raw("requestSessionId").is_some();
+                !names_session && record.time("timestamp").is_some_and(|at| Some(at) < self.begun.at)
+            }
+            _ => false,
+        }
+    }
+
     fn enter_run(&mut self, place: Place, session: &str, record: &Object<'_>, sink: &mut dyn Sink) {
         let agent_id = record.str("agentId");
         // Older subagent files name no agent in some lines; the run of the file stays.
@@ -230,7 +270,9 @@ impl Transcript {
             ..Facts::default()
         };
         if self.run.as_ref() != Some(&key) {
-            self.run = Some(key.clone());
+            if self.run.replace(key.clone()).is_some() {
+                self.begun = Begun::default();
+            }
             self.shown = None;
             self.request = None;
             self.ended.clear();
@@ -284,10 +326,12 @@ impl Transcript {
         if is_side {
             self.rewrite();
         }
+        self.last.ends_plainly = false;
         if is_tool_result || is_side || record.raw("message").is_none() {
             return;
         }
         self.prompts += 1;
+        self.asked_in = record.string("sessionId");
         let (prompt_id, uuid) = (record.string("promptId"), record.string("uuid"));
         let has_id = prompt_id.is_some();
         // Without a prompt id the prompt's own line names the turn.

@@ -374,7 +374,8 @@ mod tests {
             .execute_batch(
                 "insert into message values ('msg_3', 'ses_1', 3, 3, '{\"role\":\"user\"}');
                  insert into part values ('prt_3', 'msg_3', 'ses_1', 3, 3, '{\"type\":\"compaction\",\"auto\":true}');
-                 insert into message values ('msg_4', 'ses_1', 4, 4, '{\"role\":\"assistant\",\"parentID\":\"msg_3\"}');",
+                 insert into message values ('msg_4', 'ses_1', 4, 4, '{\"role\":\"assistant\",\"parentID\":\"msg_3\"}');
+                 insert into part values ('prt_4', 'msg_4', 'ses_1', 4, 4, '{\"type\":\"step-start\"}');",
             )
             .unwrap();
         let mut sink = Collected::default();

@@ -28,6 +28,7 @@ pub(super) const NO_RETRIES: &str =
 
 const CANCELLED: &str =
     "opencode stores a message that was cancelled before anything came alike, sent or not";
+const BEGUN: &str = "opencode stores a message before it sends anything for it";
 
 /// Orphans that are told one by one; more than that is no message of a real run.
 const ORPHAN_LIMIT: u64 = 1000;
@@ -68,9 +69,9 @@ impl<'a> Assistant<'a> {
         if self.is_of_the_person(steps) {
             return;
         }
-        if self.may_be_unsent(steps) {
+        if let Some(because) = self.may_be_unsent(steps) {
             say.at = self.completed.or(self.created);
-            shows(Shown::Some, CANCELLED, say);
+            shows(Shown::Some, because, say);
             let end = self.end_of_turn();
             if let Some((outcome, reason, message)) = end {
                 say.mark(&Mark::TurnEnded { turn: self.turn.clone(), outcome, reason, message });
@@ -133,9 +134,14 @@ impl<'a> Assistant<'a> {
         steps.has_tool && steps.started == 0 && self.finish.is_none() && self.error.is_none()
     }
 
-    /// Returns whether the person may have stopped it before anything was sent.
-    fn may_be_unsent(&self, steps: Steps) -> bool {
-        steps == Steps::default() && self.error.as_ref().is_some_and(is_abort)
+    /// Returns why nothing may have been sent for it: the person stopped it before anything came, or nothing stands in it
+    /// yet.
+    fn may_be_unsent(&self, steps: Steps) -> Option<&'static str> {
+        let because = match &self.error {
+            Some(error) => is_abort(error).then_some(CANCELLED),
+            None => (self.finish.is_none() && self.completed.is_none()).then_some(BEGUN),
+        };
+        because.filter(|_| steps == Steps::default())
     }
 
     fn say_error(&self, error: &Object<'_>, say: &mut Say<'_>) {
@@ -305,6 +311,17 @@ mod tests {
         // Near miss: output had begun.
         let begun = Steps { started: 1, ..Steps::default() };
         assert_eq!(say(info, begun), ["model.request", "model.attempt", "Cancelled"]);
+    }
+
+    #[test]
+    fn what_holds_nothing_yet_may_not_have_been_sent() {
+        let info = r#"{"parentID":"msg_0","time":{"created":1795985483029}}"#;
+        assert!(say(info, Steps::default()).is_empty());
+        // Near misses: output began, or it is over.
+        let begun = Steps { started: 1, ..Steps::default() };
+        assert_eq!(say(info, begun), ["model.request", "model.attempt"]);
+        let over = r#"{"parentID":"msg_0","time":{"created":1795985483029,"completed":1795985587491}}"#;
+        assert_eq!(say(over, Steps::default()), ["model.request", "model.attempt", "model.failed"]);
     }
 
     #[test]

@@ -218,6 +218,12 @@ impl<'a> Subject<'a> {
         })
     }
 
+    /// Returns whether the agent has a layer whose purpose is to send what failed like this again.
+    pub(crate) fn resends_on_purpose(&self, failed: &Attempt) -> bool {
+        let mut layers = self.policy.into_iter().flat_map(|policy| layers_at_work(policy, failed));
+        layers.any(|(layer, acts)| !layer.only_on.is_empty() && acts == Acts::Yes)
+    }
+
     /// Returns the advice of the first setting that helps in a situation, and in this run.
     pub(crate) fn setting_for(&self, situation: &str) -> Option<String> {
         let policy = self.policy?;

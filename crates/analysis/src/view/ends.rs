@@ -82,11 +82,14 @@ impl ViewOfRun {
         let is_other = request.next_kind == Some(AttemptKind::Fallback)
             || request.attempts.last().is_some_and(|last| differs(&last.candidate, &request.candidate));
         let are_all_seen = seen > 0 && !is_other && number(body.attempts).is_some_and(|told| told <= seen);
+        // An error behind the answer says that this was not whole.
+        let broke_off = request.end == Some(RequestEnd::Answered)
+            && request.attempts.last().is_some_and(|last| last.outcome == Some(AttemptOutcome::Ok));
         if cut || are_all_seen || request.explicit {
             request.stop_waiting(event.ts);
         }
         if !cut {
-            let attempt = if are_all_seen || request.explicit && !request.attempts.is_empty() {
+            let attempt = if are_all_seen || broke_off || request.explicit && !request.attempts.is_empty() {
                 request.pending = None;
                 let last = request.last_that_may_have_failed();
                 &mut request.attempts[last]
@@ -119,6 +122,10 @@ impl ViewOfRun {
         } else {
             RequestEnd::GivenUp
         });
+        // The answer had ended the turn with success.
+        if broke_off {
+            self.turns[turn].end.take_if(|end| end.outcome == TurnOutcome::Succeeded);
+        }
     }
 
     pub(super) fn finished(

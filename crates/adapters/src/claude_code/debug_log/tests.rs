@@ -181,3 +181,28 @@ fn a_status_that_a_stream_told_is_no_stream_that_broke() {
     let (status, text) = message("Mid-stream failure before content — retrying streaming (1/3)");
     assert_eq!((status, text.starts_with("Mid-stream ")), (None, true), "{text}");
 }
+
+#[test]
+fn the_line_after_a_failure_without_an_answer_says_what_was_wrong() {
+    let explained = |lines: &[&str]| {
+        let told = |statement| match statement {
+            Statement::Event(event, _) => match event.body {
+                Body::ModelAttempt(attempt) => {
+                    attempt.code.map(|code| (attempt.attempt_id, code, attempt.message))
+                }
+                _ => None,
+            },
+            Statement::Mark { .. } => None,
+        };
+        read(lines).into_iter().filter_map(told).collect::<Vec<_>>()
+    };
+    let broken = "API error (attempt 1/4): undefined Connection error.";
+    let details = "Connection error details: code=Cut, message=No end came";
+    let said = (Some("#1".to_owned()), "Cut".to_owned(), Some("No end came".to_owned()));
+    assert_eq!(explained(&[SENT, broken, details]), [said]);
+    // Near misses: an answer says it itself, and what comes later is of something else.
+    let answered = "API error (attempt 1/4): 503 503 busy";
+    assert!(explained(&[SENT, answered, details]).is_empty());
+    assert!(explained(&[SENT, broken, SENT, details]).is_empty());
+    assert!(explained(&[SENT, details]).is_empty());
+}

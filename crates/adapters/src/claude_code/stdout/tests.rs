@@ -311,3 +311,74 @@ fn a_request_may_have_been_refused_before_an_automatic_compaction() {
     assert_eq!(shown(&[BEGIN, &compacted("auto")]).last(), Some(&Shown::Some));
     assert_eq!(shown(&[BEGIN, &compacted("manual")]).last(), Some(&Shown::All));
 }
+
+#[test]
+fn the_error_of_a_subagent_is_its_end() {
+    let of_agent =
+        ERROR.replace(r#""uuid":"u","#, r#""uuid":"u","parent_tool_use_id":"call","agent_id":"a","#);
+    assert_eq!(kinds(&[BEGIN, &of_agent]), ["model.request", "model.failed", "Failed"]);
+    // Near miss: the conversation itself ends with its result.
+    assert_eq!(kinds(&[BEGIN, ERROR]), ["model.request", "model.failed"]);
+}
+
+#[test]
+fn after_a_fallback_the_rest_of_the_turn_is_asked_of_the_other_model() {
+    let fallback = r#"{"type":"system","subtype":"model_fallback","session_id":"s","trigger":"overloaded","original_model":"one","fallback_model":"two"}"#;
+    let answer = |id: &str| {
+        format!(
+            r#"{{"type":"assistant","session_id":"s","message":{{"id":"{id}","model":"two","content":[]}}}}"#
+        )
+    };
+    let asked = |lines: &[&str]| {
+        let model = |(_, item): (_, Statement)| match item {
+            Statement::Event(event, _) => match event.body {
+                Body::ModelRequest(request) => Some(request.candidate.and_then(|candidate| candidate.model)),
+                _ => None,
+            },
+            Statement::Mark { .. } => None,
+        };
+        read(lines).items.into_iter().filter_map(model).collect::<Vec<_>>()
+    };
+    let two = Some("two".to_owned());
+    let lines = [BEGIN, fallback, &answer("1"), RETRY];
+    assert_eq!(asked(&lines), [None, two]);
+    // The main model is asked again in the next turn.
+    assert_eq!(asked(&[&lines[..3], &[RESULT, BEGIN, RETRY]].concat()), [None, None]);
+}
+
+#[test]
+fn an_error_behind_an_answer_is_of_the_same_request() {
+    let answer = |content: &str| {
+        format!(
+            r#"{{"type":"assistant","session_id":"s","message":{{"id":"m","model":"x","content":[{content}]}}}}"#
+        )
+    };
+    let (text, call) = (answer(r#"{"type":"text","text":"y"}"#), answer(r#"{"type":"tool_use","id":"t"}"#));
+    assert_eq!(kinds(&[BEGIN, &text, ERROR])[..3], ["model.request", "model.response", "model.failed"]);
+    // Near misses: a tool was called, or another turn began.
+    assert_eq!(kinds(&[BEGIN, &text, &call, ERROR])[2..4], ["model.request", "model.failed"]);
+    assert_eq!(
+        kinds(&[BEGIN, &text, RESULT, BEGIN, ERROR]).iter().filter(|kind| *kind == "model.request").count(),
+        2
+    );
+}
+
+#[test]
+fn an_answer_with_nothing_to_see_is_not_shown() {
+    let user = |members: &str| {
+        format!(r#"{{"type":"user","session_id":"s",{members}"message":{{"role":"user","content":[]}}}}"#)
+    };
+    let answer = r#"{"type":"assistant","session_id":"s","message":{"id":"m","model":"x","content":[]}}"#;
+    let shown = |lines: &[&str]| {
+        let is_some = |(_, item): &(_, Statement)| {
+            matches!(item, Statement::Mark { mark: Mark::Shows { because: UNSEEN, .. }, .. })
+        };
+        !read(lines).items.iter().any(is_some)
+    };
+    let (result, added) = (user(""), user(r#""isSynthetic":true,"#));
+    assert!(!shown(&[BEGIN, answer, &result, &added, answer]));
+    assert!(!shown(&[BEGIN, &added, answer]));
+    // Near misses: the answer is there, or the person wrote.
+    assert!(shown(&[BEGIN, answer, &result, answer, &added]));
+    assert!(shown(&[BEGIN, &result, &result, answer]));
+}

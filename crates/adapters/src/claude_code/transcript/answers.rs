@@ -23,6 +23,12 @@ impl Transcript {
             self.request = None;
             return;
         }
+        // Earlier versions put the new session into copied answers and leave the old one in their prompts.
+        if let Some(other) = self.asked_in.clone().filter(|asked_in| asked_in != session) {
+            say.mark(&Mark::Facts(Facts { forked_from: Some(other), ..Facts::default() }));
+            self.request = None;
+            return;
+        }
         let is_error = record.bool("isApiErrorMessage") == Some(true);
         let is_answer = !is_error && !message.is("model", "<synthetic>");
         if is_error || is_answer && !self.has_request_lines && !self.is_told(message) {
@@ -40,7 +46,7 @@ impl Transcript {
 
     /// Returns whether a line goes on with the message of the line before.
     pub(super) fn is_told(&self, message: &Object<'_>) -> bool {
-        self.last_message_id.is_some_and(|last| message.str("id").is_some_and(|id| Anchor::of(&id) == last))
+        self.last.message_id.is_some_and(|last| message.str("id").is_some_and(|id| Anchor::of(&id) == last))
     }
 
     pub(super) fn final_error(&mut self, record: &Object<'_>, message: &Object<'_>, say: &mut Say<'_>) {
@@ -60,7 +66,11 @@ impl Transcript {
             say.mark(&Mark::TurnEnded { turn, outcome, reason, message: text });
             return;
         }
-        self.ensure_request(None, say);
+        // Nothing was asked since the answer: it is the answer that broke off.
+        let is_of_answer = std::mem::take(&mut self.last.ends_plainly) && !self.has_request_lines;
+        if !is_of_answer {
+            self.ensure_request(None, say);
+        }
         let mut failed = ModelFailed::new();
         failed.request_id = self.request.as_ref().map(|r| r.id.clone());
         failed.status = record.status("apiErrorStatus").or_else(|| text.as_deref().and_then(status_in));
@@ -93,13 +103,17 @@ impl Transcript {
         } else if !self.has_request_lines && !same {
             self.ensure_request(model.as_deref(), say);
         }
-        self.last_message_id = message_id;
+        self.last.message_id = message_id;
+        let calls_tool = message.raw("content").is_some_and(|content| content.contains("\"tool_use\""));
+        self.last.ends_plainly = !calls_tool && (!same || self.last.ends_plainly);
         // Versions with request lines name why an answer stopped: one that was cut off is none yet.
         if self.has_request_lines && message.str("stop_reason").is_none() {
             return;
         }
         self.end_request(say.at);
-        let Some(request) = &self.request else { return };
+        let Some(request) = &mut self.request else { return };
+        let is_whole = |stop: &str| matches!(stop, "end_turn" | "stop_sequence" | "tool_use");
+        request.is_answered |= message.str("stop_reason").is_some_and(|stop| is_whole(&stop));
         let turn = request.turn.clone();
         let candidate = Candidate {
             provider: model.as_deref().and_then(provider_of_model).map(str::to_owned),
@@ -112,7 +126,6 @@ impl Transcript {
         response.requested_model = record.string("requestedModel");
         say.event(turn.as_ref(), None, response, None);
         let stop = message.str("stop_reason");
-        let calls_tool = message.raw("content").is_some_and(|content| content.contains("\"tool_use\""));
         let ended = match stop.as_deref() {
             Some(
                 "end_turn" | "stop_sequence" | "max_tokens" | "refusal" | "model_context_window_exceeded",

@@ -39,6 +39,8 @@ pub(super) struct OpenRequest {
     pub(super) turn: Option<String>,
     /// Nothing more follows: it was answered or failed, or its turn is over.
     pub(super) is_over: bool,
+    /// It has an answer that nothing was wrong with: nobody asks for it again.
+    pub(super) is_answered: bool,
     pub(super) model: Option<String>,
     /// The program's number of the last error that was told of it, since its last attempt was.
     pub(super) error: Option<u64>,
@@ -50,7 +52,16 @@ pub(super) struct OpenRequest {
 
 impl OpenRequest {
     pub(super) fn new(id: String, turn: Option<String>, model: Option<String>) -> Self {
-        Self { id, turn, is_over: false, model, error: None, refused: None, is_rewritten: false }
+        Self {
+            id,
+            turn,
+            is_over: false,
+            is_answered: false,
+            model,
+            error: None,
+            refused: None,
+            is_rewritten: false,
+        }
     }
 }
 
@@ -86,7 +97,14 @@ impl Transcript {
         let base = record.str("base").and_then(|base| self.chains.get(&Anchor::of(&base)));
         // Another prompt is another request, even where what was cancelled left the conversation as it was before.
         let prompted = self.maybe_prompt.is_some();
-        let repeats = base.filter(|base| base.messages == messages && base.turn == self.turn && !prompted);
+        // An answer with nothing in it leaves the conversation as it was, too.
+        let answered = self.request.as_ref().filter(|r| r.is_answered).map(|r| r.id.as_str());
+        let repeats = base.filter(|base| {
+            base.messages == messages
+                && base.turn == self.turn
+                && !prompted
+                && answered != Some(base.root.as_str())
+        });
         // While nothing answered and nothing was said, whatever is sent repeats what is open: the program may leave out
         // what a model does not know, or write its tools out. So it is too where the line of the base could not be read;
         // otherwise the answer may have stood in a lost line.

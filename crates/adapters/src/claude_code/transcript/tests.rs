@@ -418,3 +418,65 @@ fn without_a_login_nothing_is_asked() {
     assert!(!taken_back(&[PROMPT, &request("q", ""), &asked]));
     assert_eq!(kinds(&[PROMPT, &asked]), ["model.request", "model.failed"]);
 }
+
+#[test]
+fn an_answer_to_a_prompt_of_another_session_was_copied() {
+    let in_session = |line: &str, session: &str| {
+        line.replace(r#""sessionId":"s""#, &format!(r#""sessionId":"{session}""#))
+    };
+    let prompt = |uuid: &str, session: &str| in_session(&prompt(uuid, "", r#""x""#), session);
+    let answer = |id: &str, session: &str| in_session(&answer(id), session);
+    // A fork of earlier versions: the copied prompt names the session that it is of, the copied answer does not.
+    let lines = [prompt("u1", "old"), answer("1", "s"), prompt("u2", "s"), answer("2", "s")];
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    assert_eq!(kinds(&lines), ["model.request", "model.response"]);
+    // Near miss: two sessions in one file, each with its own answers.
+    let lines = [prompt("u1", "old"), answer("1", "old"), prompt("u2", "s"), answer("2", "s")];
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    assert_eq!(kinds(&lines).len(), 4);
+}
+
+#[test]
+fn what_is_older_than_the_process_of_its_file_was_copied() {
+    let begun = |second: u32| {
+        let line = r#"{"type":"queue-operation","operation":"enqueue","sessionId":"s"}"#;
+        at(line, "", second)
+    };
+    let (old, answered) = (at(&prompt("u1", "", r#""x""#), "", 1), at(&answer("1"), "u1", 2));
+    let (new, again) = (at(&prompt("u2", "", r#""y""#), "a1", 6), at(&answer("2"), "u2", 7));
+    assert_eq!(told(&[&begun(5), &old, &answered, &new, &again]), told(&[&new, &again]));
+    // Near misses: a process that goes on with its own file, and another file behind this one.
+    assert_eq!(told(&[&begun(0), &old, &answered, &begun(5), &new, &again]).len(), 6);
+    let other = |line: &str| line.replace(r#""sessionId":"s""#, r#""sessionId":"t""#);
+    assert_eq!(told(&[&begun(5), &new, &again, &other(&old), &other(&answered)]).len(), 6);
+}
+
+#[test]
+fn an_error_behind_an_answer_is_of_the_same_request() {
+    let answer = |content: &str| {
+        format!(
+            r#"{{"type":"assistant","sessionId":"s","uuid":"a","message":{{"id":"m","model":"x","stop_reason":"end_turn","content":[{content}]}}}}"#
+        )
+    };
+    let (text, call) = (answer(r#"{"type":"text","text":"y"}"#), answer(r#"{"type":"tool_use","id":"t"}"#));
+    let broken = r#"{"type":"assistant","sessionId":"s","uuid":"f","isApiErrorMessage":true,"message":{"model":"<synthetic>","content":[{"type":"text","text":"It broke off"}]}}"#;
+    assert_eq!(kinds(&[PROMPT, &text, broken]), ["model.request", "model.response", "model.failed"]);
+    // Near misses: a tool was called, or something was said, in between.
+    assert_eq!(kinds(&[PROMPT, &call, broken]).len(), 4);
+    let said = prompt("m", r#""isMeta":true,"#, r#""Go on""#);
+    assert_eq!(kinds(&[PROMPT, &text, &said, broken]).len(), 4);
+}
+
+#[test]
+fn what_is_asked_after_an_empty_answer_repeats_nothing() {
+    let asked = |id: &str, base: &str| request(id, &format!(r#""base":"{base}","#));
+    let said = prompt("m", r#""isMeta":true,"#, r#""Say something""#);
+    let again = [&asked("q2", "q1"), &said];
+    let lines = |answer: &str| kinds(&[PROMPT, &request("q1", ""), answer, again[1], again[0]]);
+    let count = |kinds: Vec<String>| kinds.iter().filter(|kind| *kind == "model.request").count();
+    assert_eq!(count(lines(&answer("q1"))), 2);
+    // Near misses: the answer was cut off by its limit, or stopped for another model to give it.
+    for stop in ["max_tokens", "refusal"] {
+        assert_eq!(count(lines(&answer("q1").replace("end_turn", stop))), 1);
+    }
+}

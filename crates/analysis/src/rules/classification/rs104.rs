@@ -40,7 +40,10 @@ fn check(subject: &Subject<'_>) -> Vec<Found> {
         // The status may stand only with the last attempt; all of them failed the same way.
         let status =
             failure.status.or_else(|| request.attempts.iter().rev().find_map(|a| a.failure.as_ref()?.status));
-        let refused = failure.class == Class::InvalidRequest && !failure.retryable;
+        // What a layer sends again on purpose, with less in it, was not read as a number.
+        let refused = failure.class == Class::InvalidRequest
+            && !failure.retryable
+            && !subject.resends_on_purpose(failed);
         let text = failure.message.as_deref().unwrap_or_default();
         let tempting = TEMPTING.iter().find(|number| {
             text.contains(**number) && status.is_none_or(|status| status.to_string() != **number)
