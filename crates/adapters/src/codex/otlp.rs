@@ -254,6 +254,7 @@ mod tests {
                 body: None,
                 further: None,
                 severity: None,
+                trace: None,
                 at,
                 observed_at: None,
             }
