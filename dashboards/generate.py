@@ -526,7 +526,7 @@ def retry_budget():
     board = Board("retryscope-retry-budget", "retryscope / Retry budget",
                   "How much of the load is retries, and who spends the budget.",
                   [OF_RUNS[0], OF_RUNS[2]])
-    scoped = 'scope=~"global|provider|agent"'
+    scoped = 'scope=~"global|provider|agent|account"'
     board.row("Budgets")
     board.lines("Used share by scope, 5 m", "percentunit",
                 "Retries / upstream requests in the last 5 minutes of event time, as /api/v1/budget tells agents. Above the limit: "
