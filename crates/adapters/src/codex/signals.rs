@@ -4,7 +4,7 @@
 //! One `api_request` is one HTTP request; its `attempt` counts the request loop and starts at 0 for each stream. A
 //! WebSocket is opened once before the first prompt (prewarm), which is no model request. No record tells the end of a turn.
 
-use std::collections::BTreeMap;
+mod threads;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use retryscope_events::{
@@ -12,6 +12,7 @@ use retryscope_events::{
 };
 use retryscope_record::{Facts, Mark, Place, Shown, Sink};
 
+use self::threads::Threads;
 use super::at_least;
 use super::course::Course;
 use super::error::Told;
@@ -20,9 +21,6 @@ use super::say::{HTTPS, Say, WEBSOCKET, over};
 use crate::otlp::Attributes;
 
 const STREAMS: &str = "this log shows streams that were opened again, not the requests inside them";
-
-/// Most threads whose state is kept; a process rarely has ten.
-const THREAD_LIMIT: usize = 4_096;
 
 /// Our name for the end of the span in which a summary of the conversation is asked for. No event tells its answer.
 pub(super) const SUMMARY_OVER: &str = "summary over";
@@ -95,7 +93,7 @@ pub(super) struct Signal<'a> {
 /// State of all threads of a source.
 #[derive(Default)]
 pub(super) struct Signals {
-    threads: BTreeMap<String, Thread>,
+    threads: Threads,
 }
 
 #[derive(Default)]
@@ -141,10 +139,7 @@ impl Signals {
     /// Takes one signal.
     pub(super) fn take(&mut self, signal: &Signal<'_>, sink: &mut dyn Sink) {
         let Some(name) = signal.attributes.get("event.name") else { return };
-        if self.threads.len() >= THREAD_LIMIT && !self.threads.contains_key(signal.thread) {
-            self.threads.clear();
-        }
-        let thread = self.threads.entry(signal.thread.to_owned()).or_default();
+        let thread = self.threads.get(signal.thread);
         // Spans have no events of streams, only log records do; told twice, these say the same of the same attempt.
         let anywhere = matches!(name, "codex.retry" | "codex.sse_event" | "codex.websocket_event");
         let is_elsewhere = match thread.channel {
@@ -172,7 +167,7 @@ impl Signals {
 
     /// Forgets a thread that is told anew.
     pub(super) fn forget(&mut self, thread: &str) {
-        self.threads.remove(thread);
+        self.threads.forget(thread);
     }
 
     /// A stream is opened again, as the text log tells it.
@@ -184,7 +179,7 @@ impl Signals {
         retry: ModelRetry,
         sink: &mut dyn Sink,
     ) {
-        let thread = self.threads.entry(id.to_owned()).or_default();
+        let thread = self.threads.get(id);
         let mut say = Say::new(place, id, at, sink);
         if thread.shown.is_none() {
             thread.shows(Shown::Some, Shown::Some, STREAMS, &mut say);
