@@ -24,7 +24,7 @@ use read::{Outcome, Said};
 pub use list::{Listing, Remember};
 pub use places::{Environment, default_roots, matched_by, matching, may_enter, wrong_pattern};
 pub use progress::progress;
-pub use read::{feed, recognize_at};
+pub use read::{feed, recognize_at, tell_document, whole_document};
 
 /// What was read.
 #[derive(Debug, Default)]

@@ -5,8 +5,8 @@ use std::io::{self, Cursor, Read};
 use std::path::{Path, PathBuf};
 
 use retryscope_adapters::{
-    DatabaseDecoder, HEAD_LENGTH, LineDecoder, Reading, Recognized, is_complete_json, may_hold_records,
-    open_database, recognize, records_run_together,
+    DatabaseDecoder, DocumentDecoder, HEAD_LENGTH, LineDecoder, Reading, Recognized, is_complete_json,
+    may_hold_records, open_database, recognize, records_run_together,
 };
 use retryscope_analysis::{Engine, SourceState};
 use retryscope_record::{GapKind, Item, Origin, Place, Sink, SourceId, View};
@@ -115,15 +115,8 @@ fn read_file(
             result
         }
         Reading::Document(mut decoder) => {
-            if found.metadata.len() > DOCUMENT_LIMIT {
-                said.gap(Place::Whole, GapKind::OversizedLine);
-                Ok(())
-            } else {
-                let mut bytes = buffer[..filled].to_vec();
-                let result = input.take(DOCUMENT_LIMIT).read_to_end(&mut bytes).map(drop);
-                decoder.document(&bytes, &mut said);
-                result
-            }
+            let whole = whole_document(input, &buffer[..filled], found.metadata.len());
+            whole.map(|whole| tell_document(decoder.as_mut(), whole.as_deref(), &mut said))
         }
         Reading::Database(mut decoder) => {
             said.database(decoder.as_mut());
@@ -132,6 +125,24 @@ fn read_file(
     };
     said.problem = result.err().map(|error| problem(&found.path, &error));
     Ok(Outcome::Said(Box::new(said)))
+}
+
+/// Reads what follows `begun` of a document of this length; `None` for one that is too large.
+pub fn whole_document(input: impl Read, begun: &[u8], length: u64) -> io::Result<Option<Vec<u8>>> {
+    if length > DOCUMENT_LIMIT {
+        return Ok(None);
+    }
+    let mut bytes = begun.to_vec();
+    input.take(DOCUMENT_LIMIT).read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
+}
+
+/// Hands a document to its decoder; one that is too large is a gap.
+pub fn tell_document(decoder: &mut dyn DocumentDecoder, whole: Option<&[u8]>, sink: &mut dyn Sink) {
+    match whole {
+        Some(bytes) => decoder.document(bytes, sink),
+        None => sink.gap(Place::Whole, GapKind::OversizedLine),
+    }
 }
 
 /// Reads a stream, for example standard input.

@@ -3,22 +3,18 @@
 //! Not for: which decoder that is (`super`) or what it finds (`into`).
 
 use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 
 use chrono::Utc;
 use retryscope_adapters::{HEAD_LENGTH, is_complete_json, open_database, recognize};
 use retryscope_record::{GapKind, Place, Sink as _, SourceId, View};
-use retryscope_scan::feed;
 use retryscope_scan::settings::agent_of;
+use retryscope_scan::{feed, tell_document, whole_document};
 use retryscope_tail::{Happening, Interest, Line, Listener};
 use tracing::warn;
 
 use super::into::Into;
 use super::{Decoder, Source, Sources, head_of};
-
-/// Largest document that is read.
-const DOCUMENT_LIMIT: u64 = 16 << 20;
 
 /// Lines between two looks at the watchdog.
 const BEAT_EVERY: u64 = 4_096;
@@ -84,7 +80,7 @@ impl Listener for Sources {
         if let Some(source) = self.decoders.get_mut(&id) {
             source.path = path.to_path_buf();
         }
-        self.whole_document(id, path);
+        self.read_whole(id, path);
     }
 
     fn replaced(&mut self, id: u32) -> bool {
@@ -142,23 +138,18 @@ impl Listener for Sources {
 }
 
 impl Sources {
-    fn whole_document(&mut self, id: u32, path: &Path) {
+    fn read_whole(&mut self, id: u32, path: &Path) {
         let Some(source) = self.decoders.get_mut(&id) else { return };
         let mut state = self.shared.lock();
         let view = source.view;
         match &mut source.decoder {
             Decoder::Document(decoder) => {
-                let mut bytes = Vec::new();
                 let length = std::fs::metadata(path).map_or(0, |m| m.len());
-                if length > DOCUMENT_LIMIT {
-                    let mut into = Into { state: &mut state, id: SourceId(id), view };
-                    into.gap(Place::Whole, GapKind::OversizedLine);
-                    return;
-                }
-                match File::open(path).and_then(|f| f.take(DOCUMENT_LIMIT).read_to_end(&mut bytes)) {
-                    Ok(_) => {
+                match File::open(path).and_then(|file| whole_document(file, &[], length)) {
+                    Ok(whole) => {
                         state.engine.reset_source(SourceId(id));
-                        decoder.document(&bytes, &mut Into { state: &mut state, id: SourceId(id), view });
+                        let mut into = Into { state: &mut state, id: SourceId(id), view };
+                        tell_document(decoder.as_mut(), whole.as_deref(), &mut into);
                     }
                     // It may have been replaced just now; what was read of it before stays until it is read again.
                     Err(error) => {
