@@ -14,7 +14,7 @@ use retryscope_scan::{matched_by, matching, may_enter};
 use retryscope_tail::Follower;
 use tracing::{error, info, warn};
 
-use crate::checkpoint::{Restored, Saved};
+use crate::checkpoint::{self, Restored, Saved};
 use crate::config::{Config, History};
 use crate::count::{count, forget, look_at_running};
 use crate::notify_systemd;
@@ -30,6 +30,11 @@ const SAVE_EVERY: Duration = Duration::from_secs(1);
 
 /// Saving takes at most this part of the time.
 const SAVE_SHARE: u32 = 20;
+
+/// Bytes a second that saving puts on the disk on average, whatever the size of the state, up to a longest time between two
+/// savings: disks wear out. What was kept meanwhile holds for a process that is killed.
+const SAVED_BYTES: u64 = 128 << 10;
+const SAVE_AT_LEAST: Duration = Duration::from_mins(1);
 
 /// Keeping the state for the case that this process is killed takes at most this part of a core's time.
 const KEEP_SHARE: u32 = 50;
@@ -332,7 +337,10 @@ impl Pipeline {
                 warn!(error = format!("{error:#}"), "cannot save the state");
             }
         }
-        self.next_save = Instant::now() + (began.elapsed() * SAVE_SHARE).max(SAVE_EVERY);
+        let bytes =
+            std::fs::metadata(self.config.state_dir.join(checkpoint::NAME)).map_or(0, |file| file.len());
+        let for_disk = Duration::from_secs(bytes / SAVED_BYTES).clamp(SAVE_EVERY, SAVE_AT_LEAST);
+        self.next_save = Instant::now() + (began.elapsed() * SAVE_SHARE).max(for_disk);
     }
 }
 
