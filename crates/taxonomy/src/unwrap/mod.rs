@@ -21,6 +21,7 @@ use std::sync::OnceLock;
 use aho_corasick::AhoCorasick;
 use serde_json::Value;
 
+pub(crate) use fields::wait_unit;
 use fields::{CAUSE_KEYS, CODE_KEYS, SILENT_KEYS, is_number, is_wait_field, protobuf_duration};
 pub(crate) use fold::fold;
 use fold::fold_with_names;
@@ -249,7 +250,7 @@ impl Unwrapping {
         }
         match value {
             Value::Object(map) => {
-                if key.eq_ignore_ascii_case("headers") {
+                if key.to_ascii_lowercase().ends_with("headers") {
                     take_headers(map, layer);
                     return;
                 }
@@ -383,6 +384,8 @@ fn take_headers(map: &serde_json::Map<String, Value>, layer: &mut Layer) {
             }
             continue;
         }
+        // Go keeps a list for each name.
+        let value = value.as_array().and_then(|sent| sent.first()).unwrap_or(value);
         let text = match value {
             Value::String(text) => text.clone(),
             Value::Number(number) => number.to_string(),
