@@ -2,7 +2,7 @@
 
 use crate::failure::{Confidence, Failure, Judgement};
 use crate::index::{Chain, Index, Match, Rank};
-use crate::unwrap::{Layer, layers, status_of_phrase};
+use crate::unwrap::{Layer, layers, status_of_name, status_of_phrase};
 use crate::wait::{self, LONGEST_THROTTLE_MS, Places, Stated};
 use crate::weigh::blames_request;
 use crate::{Class, Reason};
@@ -48,6 +48,7 @@ pub fn classify(failure: &Failure<'_>) -> Judgement {
     let matched = sooner(by_words(false), by_code.filter(settles))
         .or_else(|| by_status(index, &statuses, failure.status, &chain))
         .or(by_code)
+        .or_else(|| by_named_status(index, &layers, &chain))
         .or_else(|| by_words(true));
 
     let verdict = matched.map_or_else(|| Verdict::unmatched(status), Verdict::of);
@@ -150,6 +151,12 @@ fn by_status(
 ) -> Option<Match> {
     let seen = statuses.iter().copied().chain([given]).flatten();
     seen.filter(|status| *status >= 400).find_map(|status| index.by_status(status, chain))
+}
+
+/// A code that is the name of a status stands for that status, where no number does.
+fn by_named_status(index: &'static Index, layers: &[Layer], chain: &Chain) -> Option<Match> {
+    let mut codes = layers.iter().flat_map(|layer| &layer.codes);
+    codes.find_map(|code| index.by_status(status_of_name(code)?, chain))
 }
 
 fn is_retryable(verdict: &Verdict, stated: &Stated) -> bool {

@@ -9,6 +9,7 @@
 
 mod fields;
 mod fold;
+mod grpc;
 mod html;
 mod leads;
 mod lenient;
@@ -25,7 +26,7 @@ pub(crate) use fields::wait_unit;
 use fields::{CAUSE_KEYS, CODE_KEYS, SILENT_KEYS, is_number, is_wait_field, protobuf_duration};
 pub(crate) use fold::fold;
 use fold::fold_with_names;
-pub(crate) use status::status_of_phrase;
+pub(crate) use status::{status_of_name, status_of_phrase};
 
 /// Wrappings inside wrappings beyond this are read as plain text.
 const MAX_DEPTH: usize = 8;
@@ -172,7 +173,7 @@ impl Unwrapping {
         }
         if html::is_html(raw) {
             // A client puts the status in front of the page.
-            let status = raw.split('<').next().and_then(status::status_in);
+            let status = raw.split_inclusive('<').next().and_then(status::status_in);
             let page = html::text_of(raw);
             let mut layer = Layer::of_text(&page, status.or_else(|| status::status_in(&page)));
             layer.codes.push(HTML_PAGE.to_owned());
