@@ -67,6 +67,8 @@ pub fn classify(failure: &Failure<'_>) -> Judgement {
         reset_from_ms: wait::reset_from_ms(verdict.class, verdict.reason),
     };
     let stated = wait::read(failure.headers, &layers, places, failure.now);
+    let is_told_to_wait = matched.is_none() && status.is_none() && stated.retry_after_ms.is_some();
+    let verdict = if is_told_to_wait { Verdict::told_to_wait() } else { verdict };
     Judgement {
         class: verdict.class,
         reason: verdict.reason,
@@ -103,6 +105,11 @@ impl Verdict {
             rule: matched.rule,
             confidence,
         }
+    }
+
+    /// Who is told how long to wait, and nothing else, asked too often.
+    fn told_to_wait() -> Self {
+        Self { class: Class::Throttled, reason: Reason::RateLimit, ..Self::unmatched(None) }
     }
 
     /// One bounded retry for a server's unknown failure, or for one that nothing is known of; none for a 4xx.

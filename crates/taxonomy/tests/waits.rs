@@ -103,3 +103,11 @@ fn a_wait_by_any_spelling_of_its_name() {
     let got = classify(&Failure { status: Some(429), body: Some(body), ..Failure::default() });
     assert_eq!((got.class, got.retry_after_ms), (Class::Throttled, Some(9_000)));
 }
+
+#[test]
+fn who_is_only_told_to_wait_asked_too_often() {
+    let got = judge("The bucket is dry. Please wait 2 minutes before trying this again.");
+    assert_eq!((got.class, got.retryable, got.retry_after_ms), (Class::Throttled, true, Some(120_000)));
+    let own_plan = judge("The bucket is dry. Retrying in 4s");
+    assert_eq!(own_plan.class, Class::Unknown);
+}
