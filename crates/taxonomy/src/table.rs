@@ -179,6 +179,8 @@ tables!(
     "workers-ai",
     "session",
     "transport",
+    "refusals",
+    "languages",
     "generic",
     "status",
 );
