@@ -2,7 +2,7 @@
 
 use crate::failure::{Confidence, Failure, Judgement};
 use crate::index::{Chain, Index, Match, Rank};
-use crate::unwrap::{Layer, layers, status_of_phrase};
+use crate::unwrap::{Layer, layers, spelled_layers, status_of_name, status_of_phrase};
 use crate::wait::{self, LONGEST_THROTTLE_MS, Places, Stated};
 use crate::weigh::blames_request;
 use crate::{Class, Reason};
@@ -34,21 +34,28 @@ pub fn classify(failure: &Failure<'_>) -> Judgement {
         layers.push(Layer::default());
     }
     let statuses = effective_statuses(&layers, failure.status);
-    let by_words = |guess| {
-        // A wrapper that states no status is judged with the one of what it wraps.
-        let mut inner = None;
-        layers.iter().zip(&statuses).find_map(|(layer, status)| {
-            inner = status.or(inner);
-            index.best(layer, inner, failure.headers, &chain, guess)
-        })
-    };
+    let by_words = |guess| by_layers(index, &layers, &statuses, failure.headers, &chain, guess);
     let status = statuses.iter().flatten().copied().find(|s| *s >= 400).or(failure.status);
     let by_code = failure.code.and_then(|code| index.best(&Layer::of_code(code), status, &[], &chain, false));
     let settles = |matched: &Match| matched.rank == Rank::Fine;
-    let matched = sooner(by_words(false), by_code.filter(settles))
+    let found = sooner(by_words(false), by_code.filter(settles))
         .or_else(|| by_status(index, &statuses, failure.status, &chain))
         .or(by_code)
-        .or_else(|| by_words(true));
+        .or_else(|| by_named_status(index, &layers, &chain));
+    // That a client gave up is no cause: one that it names in a code of its own goes before that.
+    let cause = found.filter(|matched| matched.row.reason != Reason::RetriesExhausted);
+    let by_spelling = |guess| {
+        let layers = spelled_layers(failure.body, failure.message.or(failure.code));
+        let statuses = effective_statuses(&layers, failure.status);
+        by_layers(index, &layers, &statuses, &[], &chain, guess)
+    };
+    let spelled_cause =
+        || by_spelling(false).filter(|matched| matched.row.reason != Reason::RetriesExhausted);
+    let matched = cause
+        .or_else(|| found.and_then(|gave_up| spelled_cause().or(Some(gave_up))))
+        .or_else(|| by_words(true))
+        .or_else(|| by_spelling(false))
+        .or_else(|| by_spelling(true));
 
     let verdict = matched.map_or_else(|| Verdict::unmatched(status), Verdict::of);
     let places = Places {
@@ -60,6 +67,8 @@ pub fn classify(failure: &Failure<'_>) -> Judgement {
         reset_from_ms: wait::reset_from_ms(verdict.class, verdict.reason),
     };
     let stated = wait::read(failure.headers, &layers, places, failure.now);
+    let is_told_to_wait = matched.is_none() && status.is_none() && stated.retry_after_ms.is_some();
+    let verdict = if is_told_to_wait { Verdict::told_to_wait() } else { verdict };
     Judgement {
         class: verdict.class,
         reason: verdict.reason,
@@ -96,6 +105,11 @@ impl Verdict {
             rule: matched.rule,
             confidence,
         }
+    }
+
+    /// Who is told how long to wait, and nothing else, asked too often.
+    fn told_to_wait() -> Self {
+        Self { class: Class::Throttled, reason: Reason::RateLimit, ..Self::unmatched(None) }
     }
 
     /// One bounded retry for a server's unknown failure, or for one that nothing is known of; none for a 4xx.
@@ -142,6 +156,22 @@ fn effective_statuses(layers: &[Layer], given: Option<u16>) -> Vec<Option<u16>> 
     statuses
 }
 
+fn by_layers(
+    index: &'static Index,
+    layers: &[Layer],
+    statuses: &[Option<u16>],
+    headers: &[(&str, &str)],
+    chain: &Chain,
+    guess: bool,
+) -> Option<Match> {
+    // A wrapper that states no status is judged with the one of what it wraps.
+    let mut inner = None;
+    layers.iter().zip(statuses).find_map(|(layer, status)| {
+        inner = status.or(inner);
+        index.best(layer, inner, headers, chain, guess)
+    })
+}
+
 fn by_status(
     index: &'static Index,
     statuses: &[Option<u16>],
@@ -150,6 +180,12 @@ fn by_status(
 ) -> Option<Match> {
     let seen = statuses.iter().copied().chain([given]).flatten();
     seen.filter(|status| *status >= 400).find_map(|status| index.by_status(status, chain))
+}
+
+/// A code that is the name of a status stands for that status, where no number does.
+fn by_named_status(index: &'static Index, layers: &[Layer], chain: &Chain) -> Option<Match> {
+    let mut codes = layers.iter().flat_map(|layer| &layer.codes);
+    codes.find_map(|code| index.by_status(status_of_name(code)?, chain))
 }
 
 fn is_retryable(verdict: &Verdict, stated: &Stated) -> bool {

@@ -7,7 +7,7 @@ use crate::table::Table;
 use crate::{Class, Reason};
 
 /// Version of the tables: rises with every change of a row or of the matching rules.
-const VERSION: &str = "2026.11.30";
+const VERSION: &str = "2026.12.01";
 
 /// Returns the version of the embedded tables, a date as `YYYY.MM.DD`.
 pub const fn version() -> &'static str {

@@ -316,3 +316,70 @@ fn a_date_in_the_header_is_the_reset_and_the_wait_until_then() {
     assert_eq!(at("2027-01-01T00:00:00Z"), (None, reset, true));
     assert_eq!(at(""), (None, reset, true));
 }
+
+#[test]
+fn identifiers_are_words_where_nothing_else_is_known() {
+    check(
+        Class::Transient,
+        &[
+            "AI_RetryError: Failed after 3 attempts. Last error: gateway_unavailable",
+            "UpstreamServerOverloadedError",
+        ],
+    );
+    let code = r#"{"error":{"code":"QuotaDepletedError","message":"-"}}"#;
+    let got = classify(&Failure { body: Some(code), ..Failure::default() });
+    assert_eq!((got.class, got.retryable), (Class::Exhausted, false), "{}", got.rule);
+    // What a person can read in the sentence goes before what its identifiers might mean.
+    check(Class::InvalidRequest, &["The field `stream_timeout` is required"]);
+    let status =
+        classify(&Failure { status: Some(400), message: Some("see connection_reset"), ..Failure::default() });
+    assert_eq!(status.class, Class::InvalidRequest);
+}
+
+#[test]
+fn what_rust_prints_of_a_value() {
+    let text = r#"Server error: Some(Object {"error": Object {"code": Number(401), "message": String("the \"key\" is off"), "param": Null}})"#;
+    check(Class::Auth, &[text]);
+    let template = r#"Server error: Some(Object {"error": Object {"code": Number(500), "message": String("Value is not callable at row 9, column 4:\n {%- x %}")}})"#;
+    check(Class::InvalidRequest, &[template]);
+}
+
+#[test]
+fn refusals_without_a_status_are_no_passing_trouble() {
+    check(
+        Class::Auth,
+        &[
+            "Your seat was deactivated, please write to support",
+            "This endpoint is only available to enterprise customers",
+            "First verify your phone number, then try again",
+            "Blocked by policy of your organization, try again later",
+            "Доступ запрещён",
+        ],
+    );
+    check(
+        Class::InvalidRequest,
+        &[
+            "The client is outdated, please update it and try again",
+            "Expected a string, got a number",
+            "Too many tools: 200 > 128",
+            "Model x does not accept images",
+            "Модель не найдена",
+        ],
+    );
+    check(
+        Class::Exhausted,
+        &["You have used all of your requests, please try again later", "Créditos esgotados"],
+    );
+    // Near misses: the same words of an answer or of the way.
+    check(
+        Class::Transient,
+        &["The response is empty, try again", "Too many connections were reset: ECONNRESET", "read: EOF"],
+    );
+}
+
+#[test]
+fn the_name_of_an_operation_is_no_verdict() {
+    let judge = |message| classify(&Failure { message: Some(message), ..Failure::default() }).class;
+    assert_eq!(judge("CreateModeration: request failed with status code 429"), Class::Throttled);
+    assert_eq!(judge("Moderation: refused, with status code 400"), Class::Content);
+}

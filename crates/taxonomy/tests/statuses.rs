@@ -169,3 +169,64 @@ fn the_status_in_front_of_a_text() {
     assert_eq!(message("AI_APICallError: Bad Request"), (Class::InvalidRequest, false));
     assert_eq!(message("AI_APICallError: Service Unavailable"), (Class::Transient, true));
 }
+
+#[test]
+fn a_status_in_the_words_of_many_clients() {
+    for text in [
+        "ErrorStatus(403, \"frobnicate\")",
+        "lastErrorCode=403",
+        "httpStatus=403",
+        "the server responded with a status of 403",
+        "POST https://host/v1/messages 403",
+        "GET /v1/models -> 403",
+        "API 返回 403: frobnicate",
+        "状态码：403",
+        "エラーコード 403",
+        "Ошибка 403: frobnicate",
+        "Fehler 403: frobnicate",
+        "API 返回 403: <html><body>x</body></html>",
+        "status: PermissionDenied, message: \"frobnicate\"",
+    ] {
+        let got = classify(&Failure { message: Some(text), ..Failure::default() });
+        assert_eq!(got.class, Class::Auth, "{text}: {}", got.rule);
+    }
+    for text in ["exitCode=403", "processExitCode: 403", "返回 500 条记录", "GET /v1/list 500 tokens"] {
+        let got = classify(&Failure { message: Some(text), ..Failure::default() });
+        assert_eq!(got.class, Class::Unknown, "{text}: {}", got.rule);
+    }
+}
+
+#[test]
+fn statuses_of_grpc() {
+    for (text, class) in [
+        ("rpc error: code = Internal desc = frobnicate", Class::Transient),
+        ("13 INTERNAL: frobnicate", Class::Transient),
+        ("[unavailable] frobnicate", Class::Transient),
+        ("rpc error: code = NotFound desc = frobnicate", Class::InvalidRequest),
+        ("9 FAILED_PRECONDITION: frobnicate", Class::InvalidRequest),
+        ("[failed_precondition] frobnicate", Class::InvalidRequest),
+    ] {
+        let got = classify(&Failure { message: Some(text), ..Failure::default() });
+        assert_eq!(got.class, class, "{text}: {}", got.rule);
+    }
+}
+
+#[test]
+fn a_code_that_names_a_status() {
+    for (code, class) in [
+        ("forbidden", Class::Auth),
+        ("UNAUTHENTICATED", Class::Auth),
+        ("AccessDenied", Class::Auth),
+        ("bad_request", Class::InvalidRequest),
+        ("NotFound", Class::InvalidRequest),
+        ("INTERNAL", Class::Transient),
+        ("service_unavailable", Class::Transient),
+        ("TOO_MANY_REQUESTS", Class::Throttled),
+    ] {
+        let body = format!(r#"{{"error":{{"code":"{code}","message":"x"}}}}"#);
+        let got = judge(None, None, &body);
+        assert_eq!(got.class, class, "{body}: {}", got.rule);
+    }
+    // A number knows better than a name.
+    check(Some(402), r#"{"error":{"code":"forbidden","message":"x"}}"#, Class::Exhausted, Reason::Credit);
+}

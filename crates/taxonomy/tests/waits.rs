@@ -65,3 +65,49 @@ fn a_plan_that_is_over_or_was_never_paid_is_no_throttle() {
         Class::Throttled
     );
 }
+
+#[test]
+fn a_wait_by_any_spelling_of_its_name() {
+    for (field, expected) in [
+        (r#""retryAfterSeconds":30"#, Some(30_000)),
+        (r#""retry_in_seconds":30"#, Some(30_000)),
+        (r#""resetsInSeconds":30"#, Some(30_000)),
+        (r#""retryAfterMs":1500"#, Some(1_500)),
+        (r#""retry_after":"2m""#, Some(120_000)),
+        // How long something took, a bucket, and a router's own cool-down.
+        (r#""retried_in":30"#, None),
+        (r#""reset_after":30"#, None),
+        (r#""cooldown_seconds":30"#, None),
+    ] {
+        let body = format!(r#"{{"error":{{"message":"Too many requests",{field}}}}}"#);
+        let got = classify(&Failure { status: Some(429), body: Some(&body), ..Failure::default() });
+        assert_eq!(got.retry_after_ms, expected, "{body}");
+    }
+    for (message, expected) in [
+        ("429 Too many requests. Retry after: 5", Some(5_000)),
+        ("429 Too many requests (retryAfterMs: 1500)", Some(1_500)),
+        ("429 Slow down. Please retry your requests after 60 seconds", Some(60_000)),
+        ("429 Rate limited, come back in 2 hours", Some(7_200_000)),
+        ("429 Your limit will reset in 3 hours and 20 minutes", Some(12_000_000)),
+        ("429 Слишком много запросов. Повторите попытку через 30 секунд", Some(30_000)),
+        ("429 Повторная попытка через 30 секунд", None),
+        ("429 Too many requests, will retry in 5 seconds", None),
+    ] {
+        assert_eq!(judge(message).retry_after_ms, expected, "{message}");
+    }
+    let wait =
+        |headers| classify(&Failure { status: Some(429), headers, ..Failure::default() }).retry_after_ms;
+    assert_eq!(wait(&[("Retry-After", "30, 30")]), Some(30_000));
+    assert_eq!(wait(&[("x-ratelimit-retry-after", "7")]), Some(7_000));
+    let body = r#"{"responseHeaders":{"Retry-After":["9"],"Content-Security-Policy":"blocked content"}}"#;
+    let got = classify(&Failure { status: Some(429), body: Some(body), ..Failure::default() });
+    assert_eq!((got.class, got.retry_after_ms), (Class::Throttled, Some(9_000)));
+}
+
+#[test]
+fn who_is_only_told_to_wait_asked_too_often() {
+    let got = judge("The bucket is dry. Please wait 2 minutes before trying this again.");
+    assert_eq!((got.class, got.retryable, got.retry_after_ms), (Class::Throttled, true, Some(120_000)));
+    let own_plan = judge("The bucket is dry. Retrying in 4s");
+    assert_eq!(own_plan.class, Class::Unknown);
+}

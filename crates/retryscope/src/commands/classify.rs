@@ -119,6 +119,8 @@ fn of_record(record: &serde_json::Map<String, Value>, now: DateTime<Utc>) -> Jud
         Some(Value::Object(map)) => map
             .iter()
             .map(|(name, value)| {
+                // Go keeps a list for each name.
+                let value = value.as_array().and_then(|sent| sent.first()).unwrap_or(value);
                 (name.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned))
             })
             .collect(),

@@ -81,18 +81,31 @@ pub(super) fn is_wait_field(name: &str) -> bool {
     name.contains("retry_after")
         || name.contains("retryafter")
         || name.contains("retry-after")
-        || matches!(
-            name,
-            "retrydelay"
-                | "retry_delay"
-                | "resets_in_seconds"
-                | "resets_at"
-                | "reset_at"
-                | "quotaresettimestamp"
-        )
+        || wait_unit(name).is_some()
+        || matches!(name, "resets_at" | "reset_at" | "quotaresettimestamp")
         || name.starts_with("x-ratelimit-reset")
         || name.starts_with("x-codex-")
         || name.starts_with("anthropic-ratelimit-")
+}
+
+/// Milliseconds in one unit of what a field of a body states as a wait, however its name is spelled; `None` for a field
+/// that states none.
+pub(crate) fn wait_unit(name: &str) -> Option<u128> {
+    if !name.starts_with(['r', 'R']) {
+        return None;
+    }
+    let plain: String =
+        name.chars().filter(|c| !matches!(c, '_' | '-')).map(|c| c.to_ascii_lowercase()).collect();
+    match plain.as_str() {
+        "retrydelay" | "retryafter" | "retryafterseconds" | "retryaftersecs" | "retryaftersec"
+        | "retryafters" | "retryin" | "retryinseconds" | "retrydelayseconds" | "resetsinseconds" => {
+            Some(1_000)
+        }
+        "retryafterms" | "retryaftermillis" | "retryaftermilliseconds" | "retryinms" | "retrydelayms" => {
+            Some(1)
+        }
+        _ => None,
+    }
 }
 
 /// A duration as protobuf prints it: `{"seconds": 12, "nanos": 500000000}`.

@@ -164,8 +164,48 @@ impl Reader<'_> {
             Some(b'\\') if matches!(self.peek_at(1), Some(b'"' | b'\'')) => {
                 self.escaped_string().map(Value::String)
             }
-            Some(_) => Some(self.bare()),
+            Some(_) => match self.debug_constructor() {
+                Some(constructor) => self.debug_value(constructor, nesting + 1),
+                None => Some(self.bare()),
+            },
         }
+    }
+
+    /// How Rust prints a value of JSON for its programmers: `Object {"code": Number(500), "message": String("x")}`.
+    fn debug_constructor(&self) -> Option<&'static str> {
+        let rest = self.text.get(self.at..)?;
+        ["Object {", "Array [", "String(\"", "Number(", "Bool(", "Some("]
+            .into_iter()
+            .find(|constructor| rest.starts_with(constructor))
+    }
+
+    fn debug_value(&mut self, constructor: &str, nesting: usize) -> Option<Value> {
+        if nesting >= MAX_NESTING {
+            return None;
+        }
+        // The bracket or quote is the beginning of the value, the parenthesis is not.
+        let opens = constructor.len() - usize::from(!constructor.ends_with('('));
+        self.at += opens;
+        let value = match constructor {
+            "Object {" => return self.object(nesting),
+            "Array [" => return self.array(nesting),
+            "Number(" | "Bool(" => {
+                let start = self.at;
+                while self
+                    .peek()
+                    .is_some_and(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'+'))
+                {
+                    self.at += 1;
+                }
+                let word = self.text.get(start..self.at)?;
+                serde_json::from_str(word).unwrap_or_else(|_| Value::String(word.to_owned()))
+            }
+            _ => self.value(nesting)?,
+        };
+        if self.peek() == Some(b')') {
+            self.at += 1;
+        }
+        Some(value)
     }
 
     /// Reads a string up to its closing quote, or to the end of a cut-off text.
@@ -280,7 +320,7 @@ impl Reader<'_> {
         match word {
             "true" | "True" => Value::Bool(true),
             "false" | "False" => Value::Bool(false),
-            "null" | "None" | "undefined" | "" => Value::Null,
+            "null" | "Null" | "None" | "undefined" | "" => Value::Null,
             _ => match word.parse::<serde_json::Number>() {
                 Ok(number) => Value::Number(number),
                 Err(_) => Value::String(word.to_owned()),

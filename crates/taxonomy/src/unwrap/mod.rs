@@ -9,22 +9,26 @@
 
 mod fields;
 mod fold;
+mod grpc;
 mod html;
 mod leads;
 mod lenient;
 mod names;
+mod spell;
 mod status;
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::OnceLock;
 
 use aho_corasick::AhoCorasick;
 use serde_json::Value;
 
+pub(crate) use fields::wait_unit;
 use fields::{CAUSE_KEYS, CODE_KEYS, SILENT_KEYS, is_number, is_wait_field, protobuf_duration};
 pub(crate) use fold::fold;
 use fold::fold_with_names;
-pub(crate) use status::status_of_phrase;
+pub(crate) use status::{status_of_name, status_of_phrase};
 
 /// Wrappings inside wrappings beyond this are read as plain text.
 const MAX_DEPTH: usize = 8;
@@ -86,17 +90,13 @@ impl Layer {
 
 /// Returns the layers of an error, innermost first; those of the body before those of the message.
 pub(crate) fn layers(body: Option<&str>, message: Option<&str>) -> Vec<Layer> {
-    let mut unwrapping = Unwrapping::default();
-    for (text, from_body) in [(body, true), (message, false)] {
-        let Some(text) = text else { continue };
-        unwrapping.from_body = from_body;
-        let (head, tail) = ends_of(text);
-        if let Some(tail) = tail {
-            unwrapping.text(tail, 0);
-        }
-        unwrapping.text(head, 0);
-    }
-    unwrapping.layers
+    Unwrapping::default().layers_of(body, message)
+}
+
+/// The same layers with identifiers and codes spelled out as the words that they are made of: what no table knows as a
+/// code may still be plain language.
+pub(crate) fn spelled_layers(body: Option<&str>, message: Option<&str>) -> Vec<Layer> {
+    Unwrapping { spells: true, ..Unwrapping::default() }.layers_of(body, message)
 }
 
 fn ends_of(text: &str) -> (&str, Option<&str>) {
@@ -143,9 +143,32 @@ fn markers() -> Option<&'static AhoCorasick> {
 struct Unwrapping {
     layers: Vec<Layer>,
     from_body: bool,
+    /// Whether identifiers become words.
+    spells: bool,
 }
 
 impl Unwrapping {
+    fn layers_of(mut self, body: Option<&str>, message: Option<&str>) -> Vec<Layer> {
+        for (text, from_body) in [(body, true), (message, false)] {
+            let Some(text) = text else { continue };
+            self.from_body = from_body;
+            let (head, tail) = ends_of(text);
+            if let Some(tail) = tail {
+                self.text(tail, 0);
+            }
+            self.text(head, 0);
+        }
+        self.layers
+    }
+
+    fn layer_of(&self, raw: &str, status: Option<u16>) -> Layer {
+        Layer::of_text(&self.words(raw), status)
+    }
+
+    fn words<'t>(&self, raw: &'t str) -> Cow<'t, str> {
+        if self.spells { Cow::Owned(spell::spelled_out(raw)) } else { Cow::Borrowed(raw) }
+    }
+
     fn push(&mut self, layer: Layer) {
         let says_something = layer.status.is_some()
             || !layer.codes.is_empty()
@@ -171,9 +194,9 @@ impl Unwrapping {
         }
         if html::is_html(raw) {
             // A client puts the status in front of the page.
-            let status = raw.split('<').next().and_then(status::status_in);
+            let status = raw.split_inclusive('<').next().and_then(status::status_in);
             let page = html::text_of(raw);
-            let mut layer = Layer::of_text(&page, status.or_else(|| status::status_in(&page)));
+            let mut layer = self.layer_of(&page, status.or_else(|| status::status_in(&page)));
             layer.codes.push(HTML_PAGE.to_owned());
             self.push(layer);
             return;
@@ -188,14 +211,14 @@ impl Unwrapping {
                 let behind = cause.get(..leading).filter(|digits| digits.len() == 3);
                 let status = behind.and_then(|digits| status::status_in(&format!("{marker}{digits}")));
                 let status = status::status_in(wrapper).or(status);
-                self.push(Layer::of_text(wrapper, status));
+                self.push(self.layer_of(wrapper, status));
             }
             None => self.push_text(&own),
         }
     }
 
     fn push_text(&mut self, raw: &str) {
-        self.push(Layer::of_text(raw, status::status_in(raw)));
+        self.push(self.layer_of(raw, status::status_in(raw)));
     }
 
     /// Unwraps each object in `raw` and returns what stands around them.
@@ -231,7 +254,7 @@ impl Unwrapping {
         self.collect(value, key, depth, &mut layer, &mut words, 0);
         layer.status_in_words = layer.status.is_none();
         layer.status = layer.status.or_else(|| status::status_in(&words));
-        layer.say(&words);
+        layer.say(&self.words(&words));
         self.push(layer);
     }
 
@@ -249,7 +272,7 @@ impl Unwrapping {
         }
         match value {
             Value::Object(map) => {
-                if key.eq_ignore_ascii_case("headers") {
+                if key.to_ascii_lowercase().ends_with("headers") {
                     take_headers(map, layer);
                     return;
                 }
@@ -301,7 +324,7 @@ impl Unwrapping {
                 layer.codes.push(name);
             }
             // A code with spaces is a sentence ("Too Many Requests") and may carry the only words there are.
-            if text.contains(' ') || !text.is_ascii() {
+            if text.contains(' ') || !text.is_ascii() || self.spells {
                 words.push_str(text);
                 words.push('\n');
             }
@@ -310,7 +333,7 @@ impl Unwrapping {
         let wraps = CAUSE_KEYS.contains(&name.as_str()) || looks_wrapped(text);
         if CAUSE_KEYS.contains(&name.as_str()) && is_one_word(text) {
             // All that an upstream says is no echo of the request: it is its code.
-            let mut cause = Layer::of_text(text, None);
+            let mut cause = self.layer_of(text, None);
             push_code(&mut cause, text);
             self.push(cause);
         } else if wraps && depth < MAX_DEPTH {
@@ -383,6 +406,8 @@ fn take_headers(map: &serde_json::Map<String, Value>, layer: &mut Layer) {
             }
             continue;
         }
+        // Go keeps a list for each name.
+        let value = value.as_array().and_then(|sent| sent.first()).unwrap_or(value);
         let text = match value {
             Value::String(text) => text.clone(),
             Value::Number(number) => number.to_string(),

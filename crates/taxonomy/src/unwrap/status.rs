@@ -4,6 +4,8 @@
 //! reason phrase after it, or its place at the very start of the text or of what stands behind a colon. What a process
 //! exits with is no status.
 
+use super::grpc;
+
 /// What may stand right before a status, in lower case.
 const BEFORE: &[&str] = &[
     "error code",
@@ -23,8 +25,28 @@ const BEFORE: &[&str] = &[
     "error",
     "code",
     "request failed",
+    "status of",
+    "http_status",
+    "errorcode",
     "状态码",
     "错误码",
+    "错误代码",
+    "响应码",
+    "请求失败",
+    "エラーコード",
+    "ステータスコード",
+    "상태 코드",
+    "상태코드",
+    "fehler",
+    "erreur",
+    "código",
+    "código de estado",
+    "ошибка",
+    "Ошибка",
+    "код ошибки",
+    "Код ошибки",
+    "код ответа",
+    "Код ответа",
 ];
 
 /// Verbs that may stand right before a status, in lower case. What they give may be an amount of something, too.
@@ -38,6 +60,9 @@ const GIVING: &[&str] = &[
     "replied with",
     "failed with",
 ];
+
+/// As [`GIVING`], in a language that puts a counter right behind an amount.
+const GIVING_BARE: &[&str] = &["返回"];
 
 /// What a number right behind it is the number of, or an amount of, in lower case.
 const NUMBERED: &[&str] = &[
@@ -152,7 +177,7 @@ pub(super) fn status_in(text: &str) -> Option<u16> {
             return Some(number);
         }
     }
-    None
+    grpc::status_in(text)
 }
 
 fn memchr_digit(bytes: &[u8], from: usize) -> Option<usize> {
@@ -191,14 +216,14 @@ fn is_numbered_or_exit(before: &str) -> bool {
     let mut words = near.rsplit([' ', ':', '=', '\n', '\t', ',', '(', '<']).filter(|word| !word.is_empty());
     let Some(last) = words.next() else { return false };
     NUMBERED.contains(&last)
-        || std::iter::once(last)
-            .chain(words)
-            .find(|word| !EXIT_WORDS.contains(word))
-            .is_some_and(|word| matches!(word, "exit" | "exits" | "exited" | "exiting"))
+        || std::iter::once(last).chain(words).find(|word| !EXIT_WORDS.contains(word)).is_some_and(|word| {
+            matches!(word, "exit" | "exits" | "exited" | "exiting")
+                || ["exitcode", "exit_code", "exit-code"].iter().any(|name| word.ends_with(name))
+        })
 }
 
 fn has_cue(before: &str, after: &str) -> bool {
-    let bare = |c: char| c.is_whitespace() || matches!(c, ':' | '=' | '"' | '\'' | '*');
+    let bare = |c: char| c.is_whitespace() || matches!(c, ':' | '：' | '=' | '"' | '\'' | '*');
     let lead = before.trim_end_matches(bare);
     // Brackets count as a cue of their own only when they close right after the number.
     let closes = after.trim_start().starts_with([')', ']', '）']);
@@ -207,11 +232,14 @@ fn has_cue(before: &str, after: &str) -> bool {
     {
         return true;
     }
-    // An object right behind is the body of that answer.
-    let holds_body = after.trim_start_matches([' ', ':', '-']).starts_with('{');
+    // An object or a page right behind is the body of that answer. Of a page only its first bracket is seen here.
+    let body = after.trim_start_matches([' ', ':', '-']);
+    let holds_body = body.starts_with('{') || body == "<";
     if holds_body
         || follows(lead, BEFORE)
         || follows(lead, GIVING) && !counts_something(after.trim_start())
+        || follows(lead, GIVING_BARE) && !after.trim_start().starts_with(char::is_alphabetic)
+        || ends_with_request_line(lead) && !counts_something(after.trim_start())
         || starts_with_any(after.trim_start_matches([' ', ':', '-', '|', ',']), AFTER)
     {
         return true;
@@ -234,6 +262,14 @@ fn ends_with_tag(lead: &str) -> bool {
         .is_some_and(|(_, tag)| tag.starts_with(|c: char| c.is_alphabetic()) && !tag.contains(' '))
 }
 
+/// `POST https://host/v1/messages` and `GET /v1/x ->`: what stands behind the line of a request is how it was answered.
+fn ends_with_request_line(lead: &str) -> bool {
+    let mut words = lead.trim_end_matches(['-', '>', '→', ' ']).rsplit(' ');
+    let (Some(target), Some(method)) = (words.next(), words.next()) else { return false };
+    let target = target.trim_matches('"');
+    (target.starts_with('/') || target.starts_with("http")) && matches!(method, "POST" | "GET")
+}
+
 fn follows(lead: &str, cues: &[&str]) -> bool {
     cues.iter().any(|cue| {
         let start = lead.len().checked_sub(cue.len());
@@ -242,8 +278,13 @@ fn follows(lead: &str, cues: &[&str]) -> bool {
             && start
                 .and_then(|start| lead.get(..start))
                 .and_then(|head| head.chars().next_back())
-                .is_none_or(|c| !c.is_ascii_lowercase() || !cue.is_ascii())
+                .is_none_or(|c| !c.is_ascii_lowercase() || !cue.is_ascii() || begins_word_of_a_name(tail))
     })
+}
+
+/// `Status` in `ErrorStatus`.
+fn begins_word_of_a_name(tail: Option<&str>) -> bool {
+    tail.is_some_and(|tail| tail.starts_with(|c: char| c.is_ascii_uppercase()))
 }
 
 fn starts_with_any(text: &str, phrases: &[&str]) -> bool {
@@ -297,6 +338,19 @@ const MEASURES: &[&str] = &[
 pub(crate) fn status_of_phrase(text: &str) -> Option<u16> {
     let said = text.rsplit("error: ").next().unwrap_or(text).trim().trim_end_matches('.');
     REASON_PHRASES.iter().find(|(phrase, _)| *phrase == said).map(|&(_, status)| status)
+}
+
+/// Returns the status that a code names, however it is spelled: `forbidden`, `TOO_MANY_REQUESTS`, `DeadlineExceeded`.
+pub(crate) fn status_of_name(code: &str) -> Option<u16> {
+    let plain = |text: &str| -> String {
+        text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+    };
+    let code = plain(code);
+    let names = REASON_PHRASES.iter().chain([&("access denied", 403), &("invalid request", 400)]);
+    let reason = names.into_iter().find(|(phrase, _)| plain(phrase) == code);
+    // Clients call an answer that was stopped "aborted", too.
+    let of_grpc = || grpc::http_status(&code, None).filter(|_| code != "aborted");
+    reason.map(|&(_, status)| status).or_else(of_grpc)
 }
 
 const REASON_PHRASES: &[(&str, u16)] = &[

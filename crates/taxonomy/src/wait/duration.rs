@@ -89,6 +89,16 @@ const UNITS: &[(&str, u128)] = &[
     ("日", DAY),
     ("일", DAY),
     ("d", DAY),
+    ("секунд", SECOND),
+    ("сек", SECOND),
+    ("минут", MINUTE),
+    ("мин", MINUTE),
+    ("часов", HOUR),
+    ("часа", HOUR),
+    ("час", HOUR),
+    ("дней", DAY),
+    ("дня", DAY),
+    ("день", DAY),
 ];
 
 const SECOND: u128 = 1_000_000_000;
@@ -151,10 +161,19 @@ pub(super) fn parse_whole(text: &str, unit_ms: u128) -> Option<Wait> {
 
 /// Reads a bare number of seconds at the start of `text`, one that no unit or date follows.
 pub(super) fn parse_bare_seconds(text: &str) -> Option<Wait> {
+    parse_bare(text, SECOND)
+}
+
+/// As [`parse_bare_seconds`], of milliseconds.
+pub(super) fn parse_bare_millis(text: &str) -> Option<Wait> {
+    parse_bare(text, SECOND / 1_000)
+}
+
+fn parse_bare(text: &str, unit: u128) -> Option<Wait> {
     let (number, after) = decimal(text.trim_start())?;
     let ends =
         after.chars().next().is_none_or(|c| !c.is_alphanumeric() && !matches!(c, '-' | ':' | '/' | '%'));
-    if ends { Wait::from_nanos(number.checked_mul(SECOND)? / SCALE) } else { None }
+    if ends { Wait::from_nanos(number.checked_mul(unit)? / SCALE) } else { None }
 }
 
 /// Decimals are kept to nine places.

@@ -12,7 +12,7 @@ use chrono::{DateTime, NaiveDateTime, TimeDelta, Utc};
 
 use self::duration::Wait;
 use self::text::Reset;
-use crate::unwrap::Layer;
+use crate::unwrap::{Layer, wait_unit};
 use crate::{Class, Reason};
 
 /// What was stated.
@@ -60,7 +60,9 @@ pub(crate) fn read(
         .get("retry-after-ms")
         .or_else(|| named.get("x-ms-retry-after-ms"))
         .and_then(|value| duration::parse_whole(value, 1))
-        .or_else(|| named.get("retry-after").and_then(|value| duration::parse_whole(value, 1_000)))
+        .or_else(|| named.get("retry-after").and_then(header_seconds))
+        .or_else(|| named.get("x-retry-after").and_then(header_seconds))
+        .or_else(|| named.get("x-ratelimit-retry-after").and_then(header_seconds))
         .or_else(|| until_date(&named, base));
     let field = field_wait(layers);
     let sentence =
@@ -117,6 +119,12 @@ impl<'a> Named<'a> {
     }
 }
 
+/// Seconds, or a duration with units. Of a header sent twice the first counts: "30, 30".
+fn header_seconds(value: &str) -> Option<Wait> {
+    let first = || value.split_once(", ").map(|(first, _)| first);
+    duration::parse_whole(value, 1_000).or_else(|| duration::parse_whole(first()?, 1_000))
+}
+
 /// The first stated wait, unless a later place states the same one more finely.
 fn finest(candidates: [Option<Wait>; 4]) -> Option<Wait> {
     let mut stated = candidates.into_iter().flatten();
@@ -150,16 +158,9 @@ fn http_date(value: &str) -> Option<DateTime<Utc>> {
 
 /// Fields of the body that state a wait, innermost first.
 fn field_wait(layers: &[Layer]) -> Option<Wait> {
-    layers.iter().flat_map(|layer| &layer.fields).find_map(|(name, value)| match name.as_str() {
-        "retrydelay"
-        | "retry_delay"
-        | "resets_in_seconds"
-        | "retry_after"
-        | "retry_after_seconds"
-        | "retryafter"
-        | "retryafterseconds" => duration::parse_whole(value, 1_000),
-        "retry_after_ms" | "retryafterms" => duration::parse_whole(value, 1),
-        _ => None,
+    layers.iter().flat_map(|layer| &layer.fields).find_map(|(name, value)| {
+        let unit = wait_unit(name).filter(|_| !name.contains('-'))?;
+        duration::parse_whole(value, unit)
     })
 }
 

@@ -21,6 +21,8 @@ enum Cue {
     Reset,
     /// The duration follows; a bare number is seconds, as in the header of that name.
     HeaderName,
+    /// As [`Cue::HeaderName`], in milliseconds.
+    HeaderNameMs,
     /// The duration follows, if the sentence speaks of trying again: the words are too common otherwise.
     CommonWord,
     /// The duration follows, if the word begins what a person is told to do: "or wait 6 seconds".
@@ -34,6 +36,17 @@ const CUES: &[(&str, Cue)] = &[
     ("again after", Cue::Before),
     ("retry in", Cue::In),
     ("retry after", Cue::Before),
+    ("retry after:", Cue::HeaderName),
+    ("retryafter", Cue::HeaderName),
+    ("retry-after-ms", Cue::HeaderNameMs),
+    ("retry_after_ms", Cue::HeaderNameMs),
+    ("retryafterms", Cue::HeaderNameMs),
+    ("retry your requests after", Cue::Before),
+    ("back off for", Cue::Before),
+    ("come back in", Cue::In),
+    ("next request allowed in", Cue::In),
+    ("next request in", Cue::In),
+    ("unblocked in", Cue::In),
     ("retry the request in", Cue::Before),
     ("retry the request after", Cue::Before),
     ("retry your request in", Cue::Before),
@@ -58,6 +71,7 @@ const CUES: &[(&str, Cue)] = &[
     (" en ", Cue::CommonWord),
     (" em ", Cue::CommonWord),
     (" tra ", Cue::CommonWord),
+    ("через ", Cue::CommonWord),
     ("后重试", Cue::Behind),
     ("后再试", Cue::Behind),
     ("后再次", Cue::Behind),
@@ -74,8 +88,20 @@ const CUES: &[(&str, Cue)] = &[
 ];
 
 /// Words for "again" that make a common word a cue.
-const AGAIN: &[&str] =
-    &["erneut", "wieder", "noch einmal", "réessay", "reessay", "de nuevo", "reintent", "novamente", "riprov"];
+const AGAIN: &[&str] = &[
+    "erneut",
+    "wieder",
+    "noch einmal",
+    "réessay",
+    "reessay",
+    "de nuevo",
+    "reintent",
+    "novamente",
+    "riprov",
+    "повторите",
+    "попробуйте",
+    "снова",
+];
 
 /// Words between the cue and the number.
 const FILLERS: &[&str] =
@@ -122,8 +148,11 @@ fn wait_by(text: &str, counts: impl Fn(Cue) -> bool) -> Option<Wait> {
             }
             Cue::CommonWord if !AGAIN.iter().any(|word| text.contains(word)) => None,
             Cue::Before | Cue::CommonWord | Cue::Told => stated(before, after, |_| None),
-            Cue::In | Cue::Reset => stated(before, after, duration::parse_clock),
+            Cue::In => stated(before, after, duration::parse_clock),
+            // That it "will reset" is nobody's plan to ask again.
+            Cue::Reset => told(after, duration::parse_clock),
             Cue::HeaderName => stated(before, after, duration::parse_bare_seconds),
+            Cue::HeaderNameMs => stated(before, after, duration::parse_bare_millis),
         };
         if wait.is_some() {
             found = wait;
@@ -150,6 +179,11 @@ fn stated(before: &str, after: &str, bare: impl Fn(&str) -> Option<Wait>) -> Opt
     if PLAN_BEFORE.iter().any(|words| before.ends_with(words)) || is_counted_attempt(before, after) {
         return None;
     }
+    told(after, bare)
+}
+
+/// Reads the duration at the start of `after`, whoever speaks of it.
+fn told(after: &str, bare: impl Fn(&str) -> Option<Wait>) -> Option<Wait> {
     let mut rest = after.trim_start_matches([' ', ':', '=', '"', '\'', '(']);
     for filler in FILLERS {
         rest = rest.strip_prefix(filler).unwrap_or(rest);
