@@ -1,10 +1,10 @@
 //! The threads of one source, as many as may be kept.
 //!
-//! A file of telemetry may speak of any number of threads. Not for: what is known of one (`super::Thread`).
+//! A file of telemetry may speak of any number of threads. Not for: what is known of one (`thread`).
 
 use std::collections::BTreeMap;
 
-use super::Thread;
+use super::thread::Thread;
 
 /// Most threads whose state is kept; a process rarely has ten.
 const LIMIT: usize = 4_096;
@@ -35,7 +35,8 @@ impl Threads {
             if self.known.len() >= LIMIT {
                 self.forget_half();
             }
-            let thread = Thread { requests: self.given, ..Thread::default() };
+            let mut thread = Thread::default();
+            thread.requests = self.given;
             self.known.insert(id.to_owned(), Known { thread, asked: 0 });
         }
         let known = self.known.entry(id.to_owned()).or_default();
@@ -68,7 +69,7 @@ impl Threads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codex::signals::Open;
+    use crate::codex::signals::thread::Open;
 
     #[test]
     fn what_is_open_stays_and_what_comes_back_goes_on_behind() {
