@@ -381,5 +381,11 @@ fn refusals_without_a_status_are_no_passing_trouble() {
 fn the_name_of_an_operation_is_no_verdict() {
     let judge = |message| classify(&Failure { message: Some(message), ..Failure::default() }).class;
     assert_eq!(judge("CreateModeration: request failed with status code 429"), Class::Throttled);
-    assert_eq!(judge("Moderation: refused, with status code 400"), Class::Content);
+    for verdict in [
+        "Moderation: refused, with status code 400",
+        "Your input was flagged by the moderation endpoint",
+        "Request rejected by moderations policy",
+    ] {
+        assert_eq!(judge(verdict), Class::Content, "{verdict}");
+    }
 }
