@@ -60,6 +60,8 @@ enum Scope {
 struct Look {
     places: HashMap<(u64, u64), Vec<u32>>,
     unknown: Vec<Found>,
+    /// Files that were cut before anything was listed, so that the listing shows each copy of what they held.
+    was_cut: BTreeSet<u32>,
 }
 
 /// Follows all files below its roots.
@@ -74,6 +76,9 @@ pub struct Follower {
     waiting: BTreeMap<(u64, u64), Waiting>,
     /// New files that no look has seen yet.
     held: Vec<Held>,
+    /// Files that were found to be cut. A copy of what they held may have been made while their folders were being listed, so
+    /// that the next listing settles it.
+    cut: BTreeSet<u32>,
     /// Handles that were opened since the limit was last seen to.
     opened: usize,
     gone: u64,
@@ -92,6 +97,7 @@ impl Follower {
             missing_time: MISSING_TIME,
             waiting: BTreeMap::new(),
             held: Vec::new(),
+            cut: BTreeSet::new(),
             opened: 0,
             gone: 0,
             enter,
@@ -162,6 +168,12 @@ impl Follower {
 
     /// Looks at every file below the roots and takes what is new. Returns how many lines that was.
     pub fn scan(&mut self, listener: &mut dyn Listener) -> u64 {
+        let lines = self.look_everywhere(listener);
+        // Once more at most: somebody may cut files all the time.
+        if self.cut.is_empty() { lines } else { lines + self.look_everywhere(listener) }
+    }
+
+    fn look_everywhere(&mut self, listener: &mut dyn Listener) -> u64 {
         let mut found: Vec<Found> = Vec::new();
         for root in &self.roots {
             // A root that is not there yet is no problem: it may come.
@@ -200,6 +212,7 @@ impl Follower {
                             && file.open().is_ok_and(|open| tracked.is_cut(file.metadata.len(), &open));
                         if is_cut {
                             // A copy of what was cut may lie anywhere.
+                            self.cut.insert(tracked.state.id);
                             return self.scan(listener);
                         }
                         files.push(file);
@@ -212,13 +225,18 @@ impl Follower {
         // A root that is a file of its own has no folder that is ours.
         folders.retain(|folder| self.roots.iter().any(|root| folder.starts_with(root)));
         if folders.is_empty() {
-            return self.look(files, &Scope::Files, listener);
+            return self.look_and_settle(files, &Scope::Files, listener);
         }
         files.extend(folders.iter().flat_map(|folder| list(folder)));
         files.extend(below);
         files.sort_by_cached_key(|found| Age::of(&found.path));
         files.dedup_by(|a, b| a.path == b.path);
-        self.look(files, &Scope::Folders(folders), listener)
+        self.look_and_settle(files, &Scope::Folders(folders), listener)
+    }
+
+    fn look_and_settle(&mut self, found: Vec<Found>, scope: &Scope, listener: &mut dyn Listener) -> u64 {
+        let lines = self.look(found, scope, listener);
+        if self.cut.is_empty() { lines } else { lines + self.scan(listener) }
     }
 
     /// Looks at the files that grew lately and at those that are gone: what a change notification cannot tell.
@@ -241,7 +259,11 @@ impl Follower {
     }
 
     fn look(&mut self, found: Vec<Found>, scope: &Scope, listener: &mut dyn Listener) -> u64 {
-        let mut look = Look { places: HashMap::new(), unknown: Vec::new() };
+        let was_cut = match scope {
+            Scope::All => std::mem::take(&mut self.cut),
+            Scope::Folders(_) | Scope::Files => BTreeSet::new(),
+        };
+        let mut look = Look { places: HashMap::new(), unknown: Vec::new(), was_cut };
         for (id, tracked) in &self.files {
             look.places.entry(tracked.state.identity.place()).or_default().push(*id);
         }
@@ -286,7 +308,7 @@ impl Follower {
         }
         let mut lines = 0;
         for (id, file) in seen {
-            lines += self.known(id, &file, &mut look.unknown, listener);
+            lines += self.known(id, &file, &mut look, listener);
             self.close_idle_in_time();
         }
         lines += self.adopt(&mut look.unknown, listener);

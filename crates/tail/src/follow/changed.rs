@@ -8,7 +8,7 @@ use std::path::Path;
 use super::listener::{Happening, Interest, Listener};
 use super::state::{FileState, Tracked, place, stamp};
 use super::take::{rest_of_copy, resume, take};
-use super::{Follower, is_away, is_followed};
+use super::{Follower, Look, is_away, is_followed};
 use crate::copies::holds_all_read;
 use crate::identity::Identity;
 use crate::walk::Found;
@@ -26,7 +26,7 @@ impl Follower {
         &mut self,
         id: u32,
         file: &Found,
-        unknown: &mut Vec<Found>,
+        look: &mut Look,
         listener: &mut dyn Listener,
     ) -> u64 {
         let Some(tracked) = self.files.get_mut(&id) else { return 0 };
@@ -53,7 +53,11 @@ impl Follower {
             return 0;
         }
         if tracked.is_cut(file.metadata.len(), &handle) {
-            return self.cut(id, file, handle, unknown, listener);
+            if look.was_cut.contains(&id) {
+                return self.cut(id, file, handle, &mut look.unknown, listener);
+            }
+            self.cut.insert(id);
+            return 0;
         }
         tracked.state.seen = now;
         if tracked.reader.is_none() {

@@ -148,10 +148,10 @@ impl Follower {
             };
             let Ok(original) = File::open(&tracked.state.path) else { return false };
             let Ok(metadata) = original.metadata() else { return false };
-            // A move or a cut that has not been looked at yet is looked at first.
+            // A move or a cut that has not been looked at yet is looked at first, also one that came while they were compared.
             !tracked.state.identity.is_at(&metadata)
-                || metadata.len() < tracked.state.offset
                 || compare(handle, file.metadata.len(), &original, metadata.len()) == Relation::IsBeginning
+                || original.metadata().is_ok_and(|now| tracked.is_cut(now.len(), &original))
         })
     }
 
