@@ -9,8 +9,9 @@ use std::io::{Seek, SeekFrom};
 use std::path::Path;
 use std::time::SystemTime;
 
+use crate::as_read::HEAD;
 use crate::follow::FileState;
-use crate::identity::{Checksum, HEAD, Identity, read_span};
+use crate::identity::{Checksum, Identity, read_span};
 use crate::lines::{Line, LineReader};
 
 /// Bytes that are compared at a time.

@@ -7,11 +7,9 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes at the beginning that are remembered.
-pub(crate) const HEAD: usize = 1024;
-
-/// Bytes before the reading position that are remembered.
-const TAIL: u64 = 512;
+use crate::as_read::{HEAD, TAIL};
+use crate::lines::LineReader;
+use crate::steady::Steady;
 
 /// Identity of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,16 +60,24 @@ impl Identity {
         Ok(bytes.len() == self.head_length && Checksum::of(&bytes) == self.head)
     }
 
-    /// Takes the beginning anew, when it is not as long as it may be. Of a file of which lines were taken, these alone: a
-    /// begun line may still be taken back by its writer.
-    pub(crate) fn extend(&mut self, file: &File, taken: u64) -> io::Result<()> {
+    /// Takes the beginning anew from what was read of it, when it is not as long as it may be. Of a file of which lines were
+    /// taken, these alone: a begun line may still be taken back by its writer.
+    pub(crate) fn extend(&mut self, reader: &mut LineReader<Steady>, taken: u64) {
         let most =
             if taken == 0 { HEAD } else { usize::try_from(taken).map_or(HEAD, |taken| taken.min(HEAD)) };
-        if self.head_length != most {
-            let bytes = read_span(file, 0, most)?;
-            (self.head, self.head_length) = (Checksum::of(&bytes), bytes.len());
+        let (from, bytes) = reader.head();
+        if from == 0 {
+            let bytes = &bytes[..most.min(bytes.len())];
+            (self.head, self.head_length) = (Checksum::of(bytes), bytes.len());
+        } else if from == self.head_length as u64 && self.head_length < most {
+            let mut sum = Checksum(self.head);
+            let bytes = &bytes[..(most - self.head_length).min(bytes.len())];
+            sum.add(bytes);
+            (self.head, self.head_length) = (sum.value(), self.head_length + bytes.len());
         }
-        Ok(())
+        if self.head_length == HEAD && taken > 0 {
+            reader.forget_head();
+        }
     }
 }
 
@@ -80,21 +86,27 @@ impl Identity {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Tail {
     end: u64,
+    /// How many bytes these are. Absent in what older versions saved: as many as may be.
+    #[serde(default)]
+    length: Option<usize>,
     sum: u64,
 }
 
 impl Tail {
-    /// Reads the bytes before `end`.
-    pub(crate) fn before(file: &File, end: u64) -> io::Result<Self> {
-        let length = end.min(TAIL);
-        let bytes = read_span(file, end - length, usize::try_from(length).unwrap_or_default())?;
-        Ok(Self { end, sum: Checksum::of(&bytes) })
+    /// Takes the bytes that were read before `end`.
+    pub(crate) fn before(end: u64, bytes: &[u8]) -> Self {
+        Self { end, length: Some(bytes.len()), sum: Checksum::of(bytes) }
     }
 
     /// Returns whether they still stand there.
     pub(crate) fn still_stands(self, file: &File) -> bool {
+        let most = self.length.unwrap_or(TAIL);
+        let length = usize::try_from(self.end).map_or(most, |end| end.min(most));
+        if self.end == 0 {
+            return true;
+        }
         // What cannot be read now is no sign of a change.
-        self.end == 0 || Self::before(file, self.end).is_ok_and(|now| now == self)
+        read_span(file, self.end - length as u64, length).map_or(true, |now| Checksum::of(&now) == self.sum)
     }
 }
 

@@ -3,6 +3,7 @@
 //! Not for: what a line means. Invariant: every byte is looked at once, and no line, however long, makes more than
 //! [`LINE_LIMIT`] bytes stay in memory.
 
+mod as_read;
 mod beginning;
 // Following needs to tell files apart by their place on disk, whatever their name: reading once does not.
 #[cfg(unix)]
@@ -14,6 +15,8 @@ mod identity;
 mod lines;
 mod rotated;
 mod shrink;
+#[cfg(unix)]
+mod steady;
 mod walk;
 
 pub use beginning::{FirstLines, first_lines};

@@ -4,6 +4,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 use memchr::memchr;
 
+use crate::as_read::AsRead;
 use crate::shrink::Shrink;
 
 /// Longest line that is handed over whole, in bytes. A longer one is handed over with its long strings cut.
@@ -50,6 +51,7 @@ pub struct LineReader<R> {
     owes_end: bool,
     /// Bytes that the next read asks for at least.
     block: usize,
+    as_read: AsRead,
 }
 
 impl<R: Read> LineReader<R> {
@@ -74,6 +76,7 @@ impl<R: Read> LineReader<R> {
             done: false,
             owes_end: false,
             block: BLOCK,
+            as_read: AsRead::from(offset),
         }
     }
 
@@ -102,6 +105,7 @@ impl<R: Read> LineReader<R> {
             done: false,
             owes_end: false,
             block: BLOCK,
+            as_read: AsRead::default(),
         }
     }
 
@@ -122,6 +126,7 @@ impl<R: Read> LineReader<R> {
     pub fn release(&mut self) {
         self.skeleton = Vec::new();
         self.block = SMALL_BLOCK;
+        self.as_read.forget_tail();
         if self.start == self.end {
             self.buffer = Vec::new();
             self.start = 0;
@@ -182,12 +187,14 @@ impl<R: Read> LineReader<R> {
             }
             if self.end - self.start >= LINE_LIMIT {
                 // Too long to keep: from here on only its skeleton is kept.
+                self.as_read.let_go(&self.buffer[..self.start]);
                 let shrink = self.shrink.get_or_insert_with(Shrink::new);
                 shrink.feed(&self.buffer[self.start..self.end]);
                 self.shrunk += (self.end - self.start) as u64;
                 self.start = 0;
                 self.end = 0;
             } else if self.start > 0 && self.buffer.len() - self.end < self.block / 2 {
+                self.as_read.let_go(&self.buffer[..self.start]);
                 self.buffer.copy_within(self.start..self.end, 0);
                 self.end -= self.start;
                 self.start = 0;
@@ -202,6 +209,7 @@ impl<R: Read> LineReader<R> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             };
+            self.as_read.read(self.read_to(), &self.buffer[self.end..self.end + got]);
             self.end += got;
             self.done = got == 0;
             if self.end == self.buffer.len() {
@@ -213,6 +221,22 @@ impl<R: Read> LineReader<R> {
     /// Returns the bytes read last of a line that has begun: all of it, unless it is too long to keep.
     pub(crate) fn read_last(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
+    }
+
+    /// Returns the last bytes before the offset after the last complete line, as they were read: one at least, if this
+    /// reader handed a line over since its memory was given back.
+    pub(crate) fn tail(&self) -> Vec<u8> {
+        self.as_read.tail(&self.buffer[..self.start])
+    }
+
+    /// Returns where the reader began, and what it read there first.
+    pub(crate) fn head(&self) -> (u64, &[u8]) {
+        self.as_read.head()
+    }
+
+    /// Gives the memory of what was read first back.
+    pub(crate) fn forget_head(&mut self) {
+        self.as_read.forget_head();
     }
 
     /// Returns the offset after the last complete line, and how many complete lines stand before it.
@@ -236,6 +260,8 @@ impl<R: Read> LineReader<R> {
         self.line_start += taken;
         let shortened = self.shrink.is_some();
         let bytes = if let Some(mut shrink) = self.shrink.take() {
+            // What stood before the long line is not next to what stands in the buffer.
+            self.as_read.forget_tail();
             shrink.feed(&self.buffer[start..end]);
             self.skeleton = shrink.finish();
             &self.skeleton[..]
@@ -253,6 +279,8 @@ impl<R: Read + Seek> LineReader<R> {
     /// Forgets what was read of the line that has begun; it is read again from its start.
     pub(crate) fn forget_partial_line(&mut self) -> io::Result<()> {
         self.input.seek(SeekFrom::Start(self.line_start))?;
+        self.as_read.let_go(&self.buffer[..self.start]);
+        self.as_read.back_to(self.line_start);
         (self.start, self.end, self.shrunk) = (0, 0, 0);
         self.shrink = None;
         Ok(())

@@ -13,12 +13,17 @@ use proptest::prelude::*;
 use retryscope_tail::{Follower, Happening, Interest, Line, Listener};
 use tempfile::TempDir;
 
+/// What is done to a folder.
+type Act = Box<dyn Fn(&Path)>;
+
 /// Notes everything; files ending in `.session` count as rewritten when replaced, others go on.
 #[derive(Default)]
 struct Notes {
     lines: Vec<(u32, String)>,
     happened: Vec<Happening>,
     paths: Vec<(u32, PathBuf)>,
+    /// What is done to the folder in the middle of a look, at this line.
+    at_line: Option<(&'static str, Act)>,
 }
 
 impl Listener for Notes {
@@ -31,6 +36,12 @@ impl Listener for Notes {
         Interest::Lines
     }
     fn line(&mut self, id: u32, line: Line<'_>) {
+        if let Some((text, act)) = &self.at_line
+            && line.bytes == text.as_bytes()
+            && let Some((_, path)) = self.paths.iter().find(|(known, _)| *known == id)
+        {
+            act(path.parent().unwrap());
+        }
         self.lines.push((id, String::from_utf8_lossy(line.bytes).into_owned()));
     }
     fn whole(&mut self, _id: u32, _path: &Path) {}
@@ -285,6 +296,73 @@ fn a_cut_file_with_its_copy_in_view_loses_nothing() {
     );
 }
 
+/// The folder has been listed by then: a copy that is not in the list, or that was compared with what stands no more.
+#[test]
+fn a_file_that_is_cut_in_the_middle_of_a_look_loses_nothing() {
+    let cases = [
+        (
+            false,
+            (|folder| {
+                fs::copy(folder.join("log"), folder.join("log.1")).unwrap();
+                fs::write(folder.join("log"), "4\n").unwrap();
+            }) as fn(&Path),
+        ),
+        (true, |folder| fs::write(folder.join("log"), "4\n").unwrap()),
+        (true, |folder| fs::write(folder.join("log"), "4\n5, and longer than what was there\n").unwrap()),
+    ];
+    for (is_copied, act) in cases {
+        for everywhere in [true, false] {
+            let mut place = Place::new();
+            place.append("a", "0\n");
+            place.append("log", "1\n2\n");
+            place.scan();
+            place.append("a", "go\n");
+            place.append("log", "3\n");
+            if is_copied {
+                fs::copy(place.path("log"), place.path("log.1")).unwrap();
+            }
+            place.notes.at_line = Some(("go", Box::new(act)));
+            if everywhere {
+                place.scan();
+            } else {
+                let changed = [place.path("a"), place.path("log")];
+                place.follower.check(&changed.into(), &mut place.notes);
+            }
+            place.scan();
+            let texts = place.notes.texts();
+            assert_eq!(texts[..6], ["0", "1", "2", "go", "3", "4"], "{is_copied} {everywhere}");
+            let cuts = place.notes.happened.iter().filter(|h| matches!(h, Happening::Truncated { .. }));
+            assert_eq!(cuts.collect::<Vec<_>>(), [&Happening::Truncated { possible_loss: Some(0) }]);
+        }
+    }
+}
+
+/// What the file held is known from what was read of it: it may hold something else before its lines are through.
+#[test]
+fn a_file_that_is_cut_while_its_lines_are_taken_loses_nothing() {
+    for (first, more) in [("1\n", "go\n"), ("1\ngo\n", ""), ("", "1\ngo\n"), ("1\n", "2\ngo\n2")] {
+        for rest in ["8\n", "8\n9\n", "8\n9\nand longer than what was there\n"] {
+            let mut place = Place::new();
+            let act = move |folder: &Path| {
+                let log = folder.join("log");
+                OpenOptions::new().append(true).open(&log).unwrap().write_all(b"3\n").unwrap();
+                fs::copy(&log, folder.join("log.1")).unwrap();
+                fs::write(log, rest).unwrap();
+            };
+            place.notes.at_line = Some(("go", Box::new(act)));
+            for text in [first, more] {
+                place.append("log", text);
+                place.scan();
+            }
+            place.scan();
+            let written = format!("{first}{more}3\n{rest}");
+            assert_eq!(place.notes.texts(), written.lines().collect::<Vec<_>>(), "{first} {more} {rest}");
+            let cuts = place.notes.happened.iter().filter(|h| matches!(h, Happening::Truncated { .. }));
+            assert_eq!(cuts.collect::<Vec<_>>(), [&Happening::Truncated { possible_loss: Some(0) }]);
+        }
+    }
+}
+
 #[test]
 fn a_copy_of_a_log_whose_last_line_has_no_end_yet_adds_nothing() {
     for end in ["", "\n"] {
@@ -323,6 +401,24 @@ fn a_cut_file_without_a_copy_reports_the_possible_loss() {
     place.scan();
     assert_eq!(place.notes.texts(), ["1", "2", "3"]);
     assert!(place.notes.happened.contains(&Happening::Truncated { possible_loss: None }));
+}
+
+#[test]
+fn a_file_that_is_seen_while_it_is_empty_was_cut_once() {
+    let mut place = Place::new();
+    place.append("log", "1\n2\n");
+    place.scan();
+    for text in ["3\n", "4", "\n5\n"] {
+        File::create(place.path("log")).unwrap();
+        place.scan();
+        place.notes.happened.clear();
+        place.append("log", text);
+        place.scan();
+        place.append("log", "\n");
+        place.scan();
+        assert_eq!(place.notes.happened, [], "{text:?}");
+    }
+    assert_eq!(place.notes.texts(), ["1", "2", "3", "", "4", "", "5", ""]);
 }
 
 #[test]

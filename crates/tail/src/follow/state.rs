@@ -11,6 +11,7 @@ use super::listener::Interest;
 use super::take::resume;
 use crate::identity::{Checksum, Identity, Tail};
 use crate::lines::LineReader;
+use crate::steady::Steady;
 use crate::walk::Found;
 
 /// What must be known of a file to go on after a restart.
@@ -105,7 +106,7 @@ impl FileState {
 pub(super) struct Tracked {
     pub(super) state: FileState,
     /// Open while it is being read, or while a line has begun; kept while handles last.
-    pub(super) reader: Option<LineReader<File>>,
+    pub(super) reader: Option<LineReader<Steady>>,
     /// Gone from its path; read to the end, then dropped.
     pub(super) missing: bool,
     /// When it last grew, or was found to be gone.
@@ -165,7 +166,7 @@ impl Tracked {
     pub(super) fn is_cut(&self, length: u64, file: &File) -> bool {
         let read_to = if self.state.offset > 0 { self.state.offset } else { self.read_to() };
         length < read_to
-            || !self.state.identity.still_begins(file).unwrap_or(false)
+            || !self.state.identity.still_begins(file).unwrap_or(true)
             || !self.state.tail.still_stands(file)
     }
 }

@@ -1,7 +1,7 @@
 //! Hands the lines of one file over.
 
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom};
+use std::io;
 use std::time::Instant;
 
 use super::listener::{Happening, Listener};
@@ -9,6 +9,7 @@ use super::state::{FileState, Tracked};
 use crate::copies::add_line;
 use crate::identity::{Tail, read_span};
 use crate::lines::LineReader;
+use crate::steady::Steady;
 use crate::walk::Found;
 
 /// Hands over the complete lines that can be read now; with `last`, also one without an end. Returns how many that were; one
@@ -56,7 +57,6 @@ pub(super) fn take(tracked: &mut Tracked, last: bool, listener: &mut dyn Listene
         failed(listener, &error);
     }
     let grew = lines == 0 && reader.read_to() > before;
-    reader.release();
     if grew && tracked.state.offset > 0 {
         tracked.active = Some(Instant::now());
     }
@@ -68,35 +68,33 @@ pub(super) fn take(tracked: &mut Tracked, last: bool, listener: &mut dyn Listene
         let (offset, count) = reader.position();
         tracked.state.offset = offset;
         tracked.state.lines = count;
-        // Without them a cut that goes unseen otherwise is seen later, at the next one that can be read.
-        tracked.state.tail = Tail::before(reader.input(), offset).unwrap_or_default();
+        tracked.state.tail = Tail::before(offset, &reader.tail());
     }
-    // A beginning that cannot be read now is taken at the next change.
-    drop(tracked.state.identity.extend(reader.input(), tracked.state.offset));
+    tracked.state.identity.extend(reader, tracked.state.offset);
+    reader.release();
     lines + u64::from(grew)
 }
 
 /// Returns whether a line that has begun still stands in the file as it was read. A writer that finds half a line of the one
 /// before it cuts it away.
-fn begun_line_stands(reader: &LineReader<File>) -> bool {
+fn begun_line_stands(reader: &LineReader<Steady>) -> bool {
     if !reader.has_partial_line() {
         return true;
     }
     let begun = reader.read_last();
     let at = reader.read_to() - begun.len() as u64;
-    reader.input().metadata().is_ok_and(|now| now.len() >= reader.read_to())
-        && read_span(reader.input(), at, begun.len()).is_ok_and(|now| now == begun)
+    reader.input().file().metadata().is_ok_and(|now| now.len() >= reader.read_to())
+        && read_span(reader.input().file(), at, begun.len()).is_ok_and(|now| now == begun)
 }
 
-fn is_allocated_ahead(reader: &LineReader<File>) -> bool {
+fn is_allocated_ahead(reader: &LineReader<Steady>) -> bool {
     reader.has_partial_line()
-        && read_span(reader.input(), reader.read_to() - 1, 1).is_ok_and(|last| last == [0])
+        && read_span(reader.input().file(), reader.read_to() - 1, 1).is_ok_and(|last| last == [0])
 }
 
-pub(super) fn resume(mut handle: File, state: &FileState) -> Option<LineReader<File>> {
-    handle.seek(SeekFrom::Start(state.offset)).ok()?;
+pub(super) fn resume(handle: File, state: &FileState) -> Option<LineReader<Steady>> {
     let before = state.offset.checked_sub(1).and_then(|at| read_span(&handle, at, 1).ok());
-    let mut reader = LineReader::resume(handle, state.offset, state.lines);
+    let mut reader = LineReader::resume(Steady::at(handle, state.offset).ok()?, state.offset, state.lines);
     if before.is_some_and(|byte| !byte.is_empty() && byte != b"\n") {
         reader.owe_end();
     }
