@@ -30,16 +30,6 @@ impl Bound {
         self.max == Some(self.min)
     }
 
-    /// The bound for `count` such things: candidates of a fallback chain, or visible attempts.
-    #[must_use]
-    pub fn times(&self, count: u64) -> Self {
-        Self {
-            min: self.min.saturating_mul(count),
-            max: self.max.and_then(|max| max.checked_mul(count)),
-            basis: self.basis.clone(),
-        }
-    }
-
     /// The bound when either may be true, as when the agent's version is not known.
     #[must_use]
     pub fn or(&self, other: &Self) -> Self {
@@ -121,32 +111,6 @@ impl Policy {
             bound.min = max;
         }
         bound
-    }
-
-    /// Returns how many requests stand behind `visible` attempts that the log view records for one logical
-    /// request. Tighter than [`Bound::times`], since a layer of kind [`Nesting::Adds`] acts once per request.
-    pub fn requests_behind(
-        &self,
-        visible: u64,
-        view: &str,
-        api: Option<&str>,
-        overrides: &Settings,
-    ) -> Bound {
-        let hidden = |nesting: Nesting| {
-            move |layer: &LayerPolicy| {
-                layer.nesting == nesting && !layer.is_connection_only() && self.is_hidden(layer, view)
-            }
-        };
-        let nothing = format!("{view} records every attempt");
-        let nested = self.bound(api, overrides, hidden(Nesting::Multiplies), &nothing);
-        let added = self.bound(api, overrides, hidden(Nesting::Adds), &nothing);
-        let all = self.hidden_per_visible_attempt(view, api, overrides);
-        // `added` counts the request itself, which `visible` has already.
-        let max = nested
-            .max
-            .zip(added.max)
-            .and_then(|(nested, added)| nested.checked_mul(visible)?.checked_add(added.saturating_sub(1)));
-        Bound { min: visible, max, basis: all.basis }
     }
 
     fn is_hidden(&self, layer: &LayerPolicy, view: &str) -> bool {

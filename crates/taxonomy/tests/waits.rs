@@ -74,6 +74,11 @@ fn a_wait_by_any_spelling_of_its_name() {
         (r#""resetsInSeconds":30"#, Some(30_000)),
         (r#""retryAfterMs":1500"#, Some(1_500)),
         (r#""retry_after":"2m""#, Some(120_000)),
+        (r#""waitSeconds":30"#, Some(30_000)),
+        (r#""wait_time_ms":"1500""#, Some(1_500)),
+        (r#""retry_wait_secs":2.5"#, Some(2_500)),
+        (r#""wait":30"#, None),
+        (r#""waits_in_queue":30"#, None),
         // How long something took, a bucket, and a router's own cool-down.
         (r#""retried_in":30"#, None),
         (r#""reset_after":30"#, None),

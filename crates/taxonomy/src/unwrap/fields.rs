@@ -91,21 +91,36 @@ pub(super) fn is_wait_field(name: &str) -> bool {
 /// Milliseconds in one unit of what a field of a body states as a wait, however its name is spelled; `None` for a field
 /// that states none.
 pub(crate) fn wait_unit(name: &str) -> Option<u128> {
-    if !name.starts_with(['r', 'R']) {
+    /// What is left of the name without its unit, and whether it says so much only with one.
+    const STEMS: &[(&str, bool)] = &[
+        ("retrydelay", false),
+        ("retryafter", false),
+        ("retryin", false),
+        ("retrywait", false),
+        ("resetsin", true),
+        ("resetin", true),
+        ("wait", true),
+        ("waittime", true),
+    ];
+    const UNITS: &[(&str, u128)] = &[
+        ("milliseconds", 1),
+        ("millis", 1),
+        ("ms", 1),
+        ("seconds", 1_000),
+        ("secs", 1_000),
+        ("sec", 1_000),
+        ("s", 1_000),
+        ("", 1_000),
+    ];
+    if !name.starts_with(['r', 'R', 'w', 'W']) {
         return None;
     }
     let plain: String =
         name.chars().filter(|c| !matches!(c, '_' | '-')).map(|c| c.to_ascii_lowercase()).collect();
-    match plain.as_str() {
-        "retrydelay" | "retryafter" | "retryafterseconds" | "retryaftersecs" | "retryaftersec"
-        | "retryafters" | "retryin" | "retryinseconds" | "retrydelayseconds" | "resetsinseconds" => {
-            Some(1_000)
-        }
-        "retryafterms" | "retryaftermillis" | "retryaftermilliseconds" | "retryinms" | "retrydelayms" => {
-            Some(1)
-        }
-        _ => None,
-    }
+    STEMS.iter().find_map(|(stem, needs_unit)| {
+        let unit = plain.strip_prefix(stem)?;
+        UNITS.iter().find(|(name, _)| *name == unit && !(*needs_unit && unit.is_empty())).map(|(_, ms)| *ms)
+    })
 }
 
 /// A duration as protobuf prints it: `{"seconds": 12, "nanos": 500000000}`.
