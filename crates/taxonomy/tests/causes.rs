@@ -389,3 +389,23 @@ fn the_name_of_an_operation_is_no_verdict() {
         assert_eq!(judge(verdict), Class::Content, "{verdict}");
     }
 }
+
+#[test]
+fn the_frames_of_a_trace_are_no_words() {
+    check(
+        Class::Throttled,
+        &[
+            "x.HttpException: HTTP 429 \n\tat x.CallObservable.subscribeActual(CallObservable.java:48)\n\tat x.Billing.of(Billing.java:1)",
+        ],
+    );
+    check(
+        Class::Unknown,
+        &[
+            "Error: Unknown error\n    at AbortSignal.abort (node:internal/abort_controller:447:10)",
+            "Error: Unknown error\n    at async Client.quotaExceeded (file:///srv/rate_limit/cli.js:1:2)",
+            "Traceback (most recent call last):\n  File \"/srv/overloaded/timeout.py\", line 12, in unauthorized\n",
+        ],
+    );
+    // The word of one frame is a cause.
+    check(Class::Transient, &["TypeError: x\n    at Fetch.onAborted (node:internal/deps/undici/undici:1:2)"]);
+}

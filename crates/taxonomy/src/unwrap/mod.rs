@@ -9,6 +9,7 @@
 
 mod fields;
 mod fold;
+mod frames;
 mod grpc;
 mod html;
 mod leads;
@@ -166,7 +167,8 @@ impl Unwrapping {
     }
 
     fn words<'t>(&self, raw: &'t str) -> Cow<'t, str> {
-        if self.spells { Cow::Owned(spell::spelled_out(raw)) } else { Cow::Borrowed(raw) }
+        let words = frames::without_frames(raw);
+        if self.spells { Cow::Owned(spell::spelled_out(&words)) } else { words }
     }
 
     fn push(&mut self, layer: Layer) {
