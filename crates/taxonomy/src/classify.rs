@@ -4,7 +4,7 @@ use crate::failure::{Confidence, Failure, Judgement};
 use crate::index::{Chain, Index, Match, Rank};
 use crate::unwrap::{Layer, layers, spelled_layers, status_of_name, status_of_phrase};
 use crate::wait::{self, LONGEST_THROTTLE_MS, Places, Stated};
-use crate::weigh::blames_request;
+use crate::weigh::{blames_request, outweighs_status};
 use crate::{Class, Reason};
 
 /// Says what a failure is.
@@ -39,7 +39,13 @@ pub fn classify(failure: &Failure<'_>) -> Judgement {
     let by_code = failure.code.and_then(|code| index.best(&Layer::of_code(code), status, &[], &chain, false));
     let settles = |matched: &Match| matched.rank == Rank::Fine;
     let found = sooner(by_words(false), by_code.filter(settles))
-        .or_else(|| by_status(index, &statuses, failure.status, &chain))
+        .or_else(|| {
+            let alone = by_status(index, &statuses, failure.status, &chain)?;
+            let guess = by_words(true).filter(|guess| {
+                status.is_some_and(|status| outweighs_status(guess.row, alone.row, status, &layers))
+            });
+            guess.or(Some(alone))
+        })
         .or(by_code)
         .or_else(|| by_named_status(index, &layers, &chain));
     // That a client gave up is no cause: one that it names in a code of its own goes before that.

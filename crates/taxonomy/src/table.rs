@@ -74,6 +74,10 @@ pub struct Row {
     /// Whether the row is a guess from single words, asked only where no other row and no status tells.
     #[serde(default)]
     pub guess: bool,
+    /// Whether a guess is sure enough to go before a status that says no more than that a server failed, or that too
+    /// much was asked: gateways send refusals with those, too.
+    #[serde(default)]
+    pub firm: bool,
     /// The class that follows.
     pub class: Class,
     /// The reason that follows.

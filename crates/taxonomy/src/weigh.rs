@@ -2,6 +2,7 @@
 
 use crate::Class;
 use crate::table::Row;
+use crate::unwrap::{HTML_PAGE, Layer};
 
 /// Where a hit stands; what says more is greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,4 +59,41 @@ pub(crate) fn is_outvoted(row: &Row, status: Option<u16>) -> bool {
             Class::Transient => refuses(status, row.class) || status == Some(429),
             _ => false,
         }
+}
+
+/// Words of what passes: beside them, a guess at a refusal is none.
+const PASSING: &[&str] = &[
+    "temporar",
+    "currently",
+    "overload",
+    "busy",
+    "timeout",
+    "timed out",
+    "try again",
+    "please retry",
+    "retry the",
+    "retry your",
+    "retry later",
+    "maintenance",
+    "please wait",
+];
+
+/// Whether a firm guess goes before a row that was chosen by the status alone.
+///
+/// Gateways answer with 500 to 503 whatever an upstream refused, and with 429 whoever is to send nothing more. What is
+/// too large or malformed is never answered with 429.
+pub(crate) fn outweighs_status(guess: &Row, by_status: &Row, status: u16, layers: &[Layer]) -> bool {
+    let is_open = match status {
+        429 => matches!(guess.class, Class::Exhausted | Class::Auth),
+        500 | 502 | 503 => true,
+        _ => false,
+    };
+    guess.firm
+        && is_open
+        && by_status.class.is_retryable()
+        && !layers.iter().any(|layer| {
+            // A page says much that is not about its cause.
+            layer.codes.iter().any(|code| code == HTML_PAGE)
+                || PASSING.iter().any(|word| layer.text.contains(word))
+        })
 }

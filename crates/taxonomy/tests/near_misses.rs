@@ -103,6 +103,35 @@ fn a_guess_from_words_does_not_outvote_the_status() {
 }
 
 #[test]
+fn a_refusal_behind_the_status_of_a_server_stays_one() {
+    for (status, text, class) in [
+        (503, "The account was suspended", Class::Auth),
+        (500, "This version of the client is no longer supported. Please upgrade.", Class::InvalidRequest),
+        (502, "You ran out of units", Class::Exhausted),
+        (500, "The conversation has grown too large", Class::TooLarge),
+        (429, "The seat is in arrears", Class::Exhausted),
+    ] {
+        assert_eq!(judge("x", Some(status), text).class, class, "{text}");
+        // A service that says that it will pass is believed.
+        let passing = format!("{text}. This is temporary, try again");
+        assert!(judge("x", Some(status), &passing).retryable, "{passing}");
+    }
+    // The way to a server, and what has a status of its own, is not guessed at.
+    assert!(judge("x", Some(504), "The account was suspended").retryable);
+    assert!(
+        judge("x", Some(502), "<html><body>Your organization has blocked by policy</body></html>").retryable
+    );
+    assert!(judge("x", Some(500), "upstream sent too big header").retryable);
+    assert!(judge("x", Some(429), "The conversation has grown too large").retryable);
+}
+
+#[test]
+fn what_took_too_long_was_not_too_long() {
+    assert_ne!(judge("x", None, "The prompt took too long").class, Class::TooLarge);
+    check("x", None, "The prompt is too long", Class::TooLarge, Reason::ContextLength);
+}
+
+#[test]
 fn links_are_no_words() {
     let text =
         "Odd thing, see https://example.com/docs/rate-limits/insufficient-balance and /overloaded.html";

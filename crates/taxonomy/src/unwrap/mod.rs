@@ -37,7 +37,7 @@ const MAX_DEPTH: usize = 8;
 const MAX_TEXT: usize = 64 * 1024;
 const MAX_LAYERS: usize = 48;
 /// The code of a layer that is a page.
-const HTML_PAGE: &str = "html_page";
+pub(crate) const HTML_PAGE: &str = "html_page";
 /// Braces in one text that are tried as the start of an object.
 const MAX_SPANS: usize = 24;
 
