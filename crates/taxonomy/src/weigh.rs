@@ -76,6 +76,18 @@ const PASSING: &[&str] = &[
     "retry later",
     "maintenance",
     "please wait",
+    "contact your administrator",
+    "contact the administrator",
+    "稍后",
+    "重试",
+    "繁忙",
+    "拥挤",
+    "later",
+    "vorübergehend",
+    "später",
+    "plus tard",
+    "tarde",
+    "позже",
 ];
 
 /// Whether a firm guess goes before a row that was chosen by the status alone.

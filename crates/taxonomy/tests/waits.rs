@@ -116,3 +116,11 @@ fn who_is_only_told_to_wait_asked_too_often() {
     let own_plan = judge("The bucket is dry. Retrying in 4s");
     assert_eq!(own_plan.class, Class::Unknown);
 }
+
+#[test]
+fn a_header_that_a_sentence_names() {
+    for text in ["429 slow down. Retry-After header: 12", "429 with a Retry-After header of 12"] {
+        let got = classify(&Failure { message: Some(text), ..Failure::default() });
+        assert_eq!(got.retry_after_ms, Some(12_000), "{text}");
+    }
+}

@@ -104,8 +104,19 @@ const AGAIN: &[&str] = &[
 ];
 
 /// Words between the cue and the number.
-const FILLERS: &[&str] =
-    &["about ", "approximately ", "at least ", "another ", "approx. ", "up to ", "for ", "~", "约"];
+const FILLERS: &[&str] = &[
+    "about ",
+    "approximately ",
+    "at least ",
+    "another ",
+    "approx. ",
+    "up to ",
+    "for ",
+    "header: ",
+    "header of ",
+    "~",
+    "约",
+];
 
 /// What may stand in front of "wait" where it is told to a person.
 const TOLD_BEFORE: &[&str] = &["or ", "must ", "should ", ". ", ", ", "; ", "! "];
