@@ -38,23 +38,24 @@ pub fn classify(failure: &Failure<'_>) -> Judgement {
     let status = statuses.iter().flatten().copied().find(|s| *s >= 400).or(failure.status);
     let by_code = failure.code.and_then(|code| index.best(&Layer::of_code(code), status, &[], &chain, false));
     let settles = |matched: &Match| matched.rank == Rank::Fine;
+    let by_spelling = |guess| {
+        let layers = spelled_layers(failure.body, failure.message.or(failure.code));
+        let statuses = effective_statuses(&layers, failure.status);
+        by_layers(index, &layers, &statuses, &[], &chain, guess)
+    };
     let found = sooner(by_words(false), by_code.filter(settles))
         .or_else(|| {
             let alone = by_status(index, &statuses, failure.status, &chain)?;
-            let guess = by_words(true).filter(|guess| {
+            let outweighs = |guess: &Match| {
                 status.is_some_and(|status| outweighs_status(guess.row, alone.row, status, &layers))
-            });
+            };
+            let guess = by_words(true).or_else(|| by_spelling(true)).filter(outweighs);
             guess.or(Some(alone))
         })
         .or(by_code)
         .or_else(|| by_named_status(index, &layers, &chain));
     // That a client gave up is no cause: one that it names in a code of its own goes before that.
     let cause = found.filter(|matched| matched.row.reason != Reason::RetriesExhausted);
-    let by_spelling = |guess| {
-        let layers = spelled_layers(failure.body, failure.message.or(failure.code));
-        let statuses = effective_statuses(&layers, failure.status);
-        by_layers(index, &layers, &statuses, &[], &chain, guess)
-    };
     let spelled_cause =
         || by_spelling(false).filter(|matched| matched.row.reason != Reason::RetriesExhausted);
     let matched = cause

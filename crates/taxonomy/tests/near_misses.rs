@@ -116,6 +116,10 @@ fn a_refusal_behind_the_status_of_a_server_stays_one() {
         let passing = format!("{text}. This is temporary, try again");
         assert!(judge("x", Some(status), &passing).retryable, "{passing}");
     }
+    // A code that no table knows is read as the words that it is made of.
+    let code =
+        Failure { status: Some(503), body: Some(r#"{"code":"seat_in_arrears"}"#), ..Failure::default() };
+    assert_eq!(classify(&code).class, Class::Exhausted);
     // The way to a server, and what has a status of its own, is not guessed at.
     assert!(judge("x", Some(504), "The account was suspended").retryable);
     assert!(
