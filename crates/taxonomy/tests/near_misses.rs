@@ -130,6 +130,20 @@ fn a_refusal_behind_the_status_of_a_server_stays_one() {
 }
 
 #[test]
+fn a_server_that_breaks_blames_no_request() {
+    for text in [
+        "Failed to parse upstream response",
+        "runtime error: invalid memory address",
+        "panic: index out of range",
+        "Authentication service failed",
+    ] {
+        assert!(judge("x", None, text).retryable, "{text}");
+    }
+    assert!(!judge("x", None, "Failed to parse the request").retryable);
+    assert!(!judge("x", None, "temperature is out of range").retryable);
+}
+
+#[test]
 fn what_took_too_long_was_not_too_long() {
     assert_ne!(judge("x", None, "The prompt took too long").class, Class::TooLarge);
     check("x", None, "The prompt is too long", Class::TooLarge, Reason::ContextLength);
