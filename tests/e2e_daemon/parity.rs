@@ -63,6 +63,23 @@ fn check_share(share: usize, of: usize) {
 }
 
 #[test]
+fn settings_above_the_root_are_in_force_and_stay_so_after_a_restart() {
+    let place = Place::new();
+    let sessions =
+        retryscope_testkit::fixtures().join("pi/provider-retries-hidden/logs/home/.pi/agent/sessions");
+    let runs = |_| {
+        let daemon = Daemon::start(&sessions, &place.state(), &["--as-of", NOW]);
+        let answer = daemon.get("/api/v1/runs").body;
+        assert_eq!(daemon.stop(), Some(0));
+        answer
+    };
+    let [first, second] = [1, 2].map(runs);
+    let runs: serde_json::Value = serde_json::from_str(&first).unwrap();
+    assert_eq!(runs["runs"][0]["counts"]["upstream_requests"]["max"], 3, "{first}");
+    assert_eq!(first, second);
+}
+
+#[test]
 fn every_fixture_counts_as_in_a_report_1() {
     check_share(0, 2);
 }

@@ -97,7 +97,8 @@ impl Sources {
             unbegun: BTreeSet::new(),
             oldest: None,
             settings: Settled::default(),
-            settings_changed: false,
+            // What stood beside the sources may have changed since they were read last.
+            settings_changed: true,
             touched: BTreeSet::new(),
             going_on: BTreeSet::new(),
             complaints: Complaints::default(),
@@ -264,6 +265,7 @@ impl Sources {
             if all { self.decoders.keys().copied().collect() } else { touched.into_iter().collect() };
         for id in ids {
             let Some(source) = self.decoders.get(&id) else { continue };
+            self.settings.look_beside(&source.path);
             let settings = self.settings.of(source.agent, &source.path);
             let known = state.states.entry(SourceId(id)).or_default();
             let written = std::fs::metadata(&source.path).and_then(|m| m.modified());

@@ -101,6 +101,7 @@ fn search(roots: &[PathBuf]) -> Found {
             if let Some(agent) = settings::agent_of(&file.path) {
                 all.settings.read(agent, &file.path);
             } else if read::is_candidate(&file) {
+                all.settings.look_beside(&file.path);
                 let id = SourceId(u32::try_from(all.logs.len()).unwrap_or(u32::MAX));
                 all.logs.push((id, file));
             }

@@ -1,8 +1,9 @@
 //! Retry settings in the agents' own configuration files: found by place, read for nothing else.
 //!
-//! A file speaks for the runs whose logs lie in the same home.
+//! A file speaks for the runs whose logs lie in the same home. It is looked for below the roots, and in the folder that the
+//! agent keeps its logs in, which may lie above the root and have any name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,6 +29,19 @@ const FILES: &[(&str, &str)] = &[
     ("omp", ".omp/agent/config.yaml"),
 ];
 
+/// Folders in which agents keep their logs, and the configuration files that stand beside them.
+const BESIDE: &[(&str, &str, &[&str])] = &[
+    ("codex", "sessions", &["config.toml"]),
+    ("codex", "archived_sessions", &["config.toml"]),
+    ("claude-code", "projects", &["settings.json", "settings.local.json"]),
+    ("pi", "sessions", &["settings.json"]),
+    ("omp", "sessions", &["config.yml", "config.yaml"]),
+];
+
+/// The configuration of opencode stands apart from its logs: end of the folder of these, and of those.
+const APART: (&str, &str, &[&str]) =
+    (".local/share/opencode", ".config/opencode", &["opencode.json", "opencode.jsonc", "config.json"]);
+
 /// Returns the agent whose configuration a file is.
 pub fn agent_of(path: &Path) -> Option<&'static str> {
     // Asked of every file: most are told apart by their ending, which costs less than a look at the path.
@@ -42,6 +56,8 @@ pub fn agent_of(path: &Path) -> Option<&'static str> {
 #[derive(Debug, Clone, Default)]
 pub struct Settled {
     homes: Vec<Home>,
+    /// Folders of logs whose configuration was looked for.
+    looked: BTreeSet<PathBuf>,
 }
 
 #[derive(Debug, Clone)]
@@ -61,8 +77,36 @@ impl Settled {
             .iter()
             .find(|(_, end)| path.ends_with(end))
             .map_or(1, |(_, end)| Path::new(end).components().count());
-        let Some(folder) = path.ancestors().nth(parts) else { return };
-        let small = fs::metadata(path).is_ok_and(|m| m.len() <= MAX_FILE_BYTES as u64);
+        if let Some(folder) = path.ancestors().nth(parts) {
+            self.read_for(folder, agent, path);
+        }
+    }
+
+    /// Looks for the configuration that belongs to a log by the folder that the log lies in.
+    pub fn look_beside(&mut self, log: &Path) {
+        // A path may begin in the middle of it, as where it was named from there.
+        let Ok(log) = std::path::absolute(log) else { return };
+        let Some(parent) = log.parent().filter(|parent| !self.looked.contains(*parent)) else { return };
+        self.looked.insert(parent.to_path_buf());
+        for folder in parent.ancestors() {
+            let Some(home) = folder.parent() else { break };
+            for (agent, name, files) in BESIDE {
+                if folder.file_name().is_some_and(|found| found == *name) {
+                    files.iter().for_each(|file| self.read_for(home, agent, &home.join(file)));
+                }
+            }
+            let (logs, settings, files) = APART;
+            if folder.ends_with(logs)
+                && let Some(home) = folder.ancestors().nth(Path::new(logs).components().count())
+            {
+                let settings = home.join(settings);
+                files.iter().for_each(|file| self.read_for(home, "opencode", &settings.join(file)));
+            }
+        }
+    }
+
+    fn read_for(&mut self, folder: &Path, agent: &'static str, path: &Path) {
+        let small = fs::metadata(path).is_ok_and(|m| m.is_file() && m.len() <= MAX_FILE_BYTES as u64);
         let Some(text) = small.then(|| fs::read(path).ok()).flatten() else { return };
         let text = String::from_utf8_lossy(&text);
         let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
@@ -81,10 +125,11 @@ impl Settled {
 
     /// Returns the settings in force for a log: those of its agent in the innermost home that holds it.
     pub fn of(&self, agent: Option<&str>, log: &Path) -> Option<Arc<Settings>> {
-        let beside = self
-            .homes
-            .iter()
-            .filter(|home| agent.is_none_or(|of| of == home.agent) && log.starts_with(&home.folder));
+        let absolute = std::path::absolute(log).unwrap_or_default();
+        let beside = self.homes.iter().filter(|home| {
+            agent.is_none_or(|of| of == home.agent)
+                && (log.starts_with(&home.folder) || absolute.starts_with(&home.folder))
+        });
         beside.max_by_key(|home| home.folder.components().count()).map(|home| home.settings.clone())
     }
 

@@ -23,7 +23,7 @@ use crate::{Adapter, DefaultPlace, Reading, Recognized};
 pub(crate) const PI: Adapter = Adapter {
     agent: "pi",
     places: &[
-        DefaultPlace { env: Some("PI_CODING_AGENT_DIR"), below: "sessions", home: ".pi/agent/sessions" },
+        DefaultPlace { env: Some("PI_CODING_AGENT_DIR"), below: "", home: ".pi/agent" },
         DefaultPlace { env: None, below: "", home: ".openclaw/agents" },
     ],
     recognize: recognize_pi,
