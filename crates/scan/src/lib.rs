@@ -4,6 +4,7 @@
 //! be read is a [`Problem`], a line that cannot be read a gap with its place; neither stops the rest.
 
 pub mod choose;
+mod copies;
 mod index;
 mod list;
 mod places;
@@ -12,12 +13,13 @@ mod read;
 pub mod settings;
 mod spread;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Utc};
 use retryscope_analysis::{AsOf, Engine, Run, SourceState};
-use retryscope_record::{GapKind, Place, SourceId, View};
+use retryscope_record::{GapKind, Place, RunKey, SourceId, View};
+use retryscope_tail::WalkProblem;
 
 use read::{Outcome, Said};
 
@@ -86,28 +88,36 @@ struct Found {
 }
 
 fn search(roots: &[PathBuf]) -> Found {
-    let mut all = Found { logs: Vec::new(), settings: settings::Settled::default(), problems: Vec::new() };
-    let mut paths = HashSet::new();
-    for root in roots {
-        let (found, problems) = retryscope_tail::walk(root, &places::may_enter);
-        all.problems.extend(
-            problems.into_iter().map(|p| Problem { path: p.path.clone(), message: p.source.to_string() }),
-        );
-        for file in found {
-            // One root may lie in another.
-            if roots.len() > 1 && !paths.insert(file.path.clone()) {
-                continue;
-            }
-            if let Some(agent) = settings::agent_of(&file.path) {
-                all.settings.read(agent, &file.path);
-            } else if read::is_candidate(&file) {
-                all.settings.look_beside(&file.path);
-                let id = SourceId(u32::try_from(all.logs.len()).unwrap_or(u32::MAX));
-                all.logs.push((id, file));
-            }
+    let (found, problems) = retryscope_tail::walk_all(roots, &places::may_enter);
+    let problem = |p: WalkProblem| Problem { message: p.source.to_string(), path: p.path };
+    let problems = problems.into_iter().map(problem).collect();
+    let mut all = Found { logs: Vec::new(), settings: settings::Settled::default(), problems };
+    for file in found {
+        if let Some(agent) = settings::agent_of(&file.path) {
+            all.settings.read(agent, &file.path);
+        } else if read::is_candidate(&file) {
+            all.settings.look_beside(&file.path);
+            let id = SourceId(u32::try_from(all.logs.len()).unwrap_or(u32::MAX));
+            all.logs.push((id, file));
         }
     }
     all
+}
+
+/// Returns those of the sources that repeat what another one says of the same run.
+fn copies_in(
+    sources: &BTreeMap<SourceId, Option<Box<Said>>>,
+    files: &[(SourceId, retryscope_tail::Found)],
+) -> BTreeSet<SourceId> {
+    let mut speaking: BTreeMap<&RunKey, Vec<SourceId>> = BTreeMap::new();
+    for said in sources.values().flatten() {
+        said.engine.keys().for_each(|run| speaking.entry(run).or_default().push(said.id));
+    }
+    let several: BTreeSet<SourceId> = speaking.into_values().filter(|ids| ids.len() > 1).flatten().collect();
+    copies::among(several.into_iter().filter_map(|id| {
+        let index = files.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        Some((id, &files[index].1))
+    }))
 }
 
 impl Scan {
@@ -171,8 +181,13 @@ impl Scan {
         sources: BTreeMap<SourceId, Option<Box<Said>>>,
         files: &[(SourceId, retryscope_tail::Found)],
     ) {
+        let copies = copies_in(&sources, files);
         let mut buffer = Vec::new();
         for (id, said) in sources {
+            if copies.contains(&id) {
+                said.into_iter().for_each(|said| self.take(Outcome::Said(Box::new(said.of_a_copy()))));
+                continue;
+            }
             let is_new =
                 |said: &Said| !said.engine.keys().any(|run| self.engine.is_begun(run, said.source.view));
             let outcome = if let Some(said) = said.filter(|said| is_new(said)) {

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::index::{Entry, Index, Joined, Stamp};
 use crate::read::{self, Outcome};
 use crate::settings::Settled;
-use crate::{Problem, Scan, SourceGap, search, spread};
+use crate::{Problem, Scan, SourceGap, copies, search, spread};
 
 /// The runs below the roots.
 #[derive(Debug, Default)]
@@ -289,8 +289,9 @@ fn together(
 ) -> Vec<RunLine> {
     let mut engine = Engine::new();
     let mut sources = BTreeMap::new();
-    for place in &group.files {
-        let (id, found) = &files[*place];
+    let all = || group.files.iter().map(|place| &files[*place]);
+    let copies = copies::among(all().map(|(id, found)| (*id, found)));
+    for (id, found) in all().filter(|(id, _)| !copies.contains(id)) {
         // That a file cannot be read was said when it was read by itself.
         if let Outcome::Said(said) = read::file_in_order(found, *id, buffer, &mut engine) {
             engine = said.engine;

@@ -197,6 +197,11 @@ impl Said {
         Self { id, source, state: SourceState::default(), engine, gaps: Vec::new(), problem: None }
     }
 
+    /// What it says of runs stands in another source, too.
+    pub(crate) fn of_a_copy(self) -> Self {
+        Self { engine: Engine::new(), ..self }
+    }
+
     fn lines(&mut self, decoder: &mut dyn LineDecoder, lines: &mut LineReader<impl Read>) -> io::Result<()> {
         while let Some(line) = lines.next_line()? {
             feed(decoder, line, self);

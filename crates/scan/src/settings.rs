@@ -3,7 +3,7 @@
 //! A file speaks for the runs whose logs lie in the same home. It is looked for below the roots, and in the folder that the
 //! agent keeps its logs in, which may lie above the root and have any name.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,8 +56,9 @@ pub fn agent_of(path: &Path) -> Option<&'static str> {
 #[derive(Debug, Clone, Default)]
 pub struct Settled {
     homes: Vec<Home>,
-    /// Folders of logs whose configuration was looked for.
-    looked: BTreeSet<PathBuf>,
+    /// Folders of logs whose configuration was looked for, and where each is: a path may begin in the middle of it, or lead
+    /// over a link.
+    looked: BTreeMap<PathBuf, [PathBuf; 2]>,
 }
 
 #[derive(Debug, Clone)]
@@ -84,12 +85,15 @@ impl Settled {
 
     /// Looks for the configuration that belongs to a log by the folder that the log lies in.
     pub fn look_beside(&mut self, log: &Path) {
-        // A path may begin in the middle of it, as where it was named from there.
-        let Ok(log) = std::path::absolute(log) else { return };
-        let Some(parent) = log.parent().filter(|parent| !self.looked.contains(*parent)) else { return };
-        self.looked.insert(parent.to_path_buf());
-        for folder in parent.ancestors() {
-            let Some(home) = folder.parent() else { break };
+        let parent = log.parent().unwrap_or(Path::new(""));
+        if self.looked.contains_key(parent) {
+            return;
+        }
+        let named = std::path::absolute(parent).unwrap_or_default();
+        let real = fs::canonicalize(&named).unwrap_or_default();
+        let is_link = real != named;
+        for folder in named.ancestors().chain(real.ancestors().filter(|_| is_link)) {
+            let Some(home) = folder.parent() else { continue };
             for (agent, name, files) in BESIDE {
                 if folder.file_name().is_some_and(|found| found == *name) {
                     files.iter().for_each(|file| self.read_for(home, agent, &home.join(file)));
@@ -103,6 +107,7 @@ impl Settled {
                 files.iter().for_each(|file| self.read_for(home, "opencode", &settings.join(file)));
             }
         }
+        self.looked.insert(parent.to_path_buf(), [named, real]);
     }
 
     fn read_for(&mut self, folder: &Path, agent: &'static str, path: &Path) {
@@ -125,11 +130,11 @@ impl Settled {
 
     /// Returns the settings in force for a log: those of its agent in the innermost home that holds it.
     pub fn of(&self, agent: Option<&str>, log: &Path) -> Option<Arc<Settings>> {
-        let absolute = std::path::absolute(log).unwrap_or_default();
-        let beside = self.homes.iter().filter(|home| {
-            agent.is_none_or(|of| of == home.agent)
-                && (log.starts_with(&home.folder) || absolute.starts_with(&home.folder))
-        });
+        let places = log.parent().and_then(|parent| self.looked.get(parent)).map_or(&[][..], |places| places);
+        let is_below =
+            |folder: &Path| log.starts_with(folder) || places.iter().any(|p| p.starts_with(folder));
+        let of_agent = |home: &&Home| agent.is_none_or(|of| of == home.agent);
+        let beside = self.homes.iter().filter(of_agent).filter(|home| is_below(&home.folder));
         beside.max_by_key(|home| home.folder.components().count()).map(|home| home.settings.clone())
     }
 

@@ -68,6 +68,20 @@ fn settings_beside_logs_in_a_folder_of_any_name_are_in_force() {
 }
 
 #[test]
+#[cfg(unix)]
+fn settings_are_in_force_over_links_to_and_from_the_logs() {
+    let home = home(HIDDEN, &[(SESSIONS.0, "data/logs"), (SETTINGS.0, "agent/settings.json")]);
+    std::os::unix::fs::symlink(home.path().join("data/logs"), home.path().join("agent/sessions")).unwrap();
+    assert_eq!(sent(home.path().join("agent/sessions")), Bound::range(1, Some(3)));
+    let other = tempfile::tempdir().unwrap();
+    let link = other.path().join("link");
+    copy(&home.path().join("data/logs"), &home.path().join("two/sessions"));
+    copy(&home.path().join("agent/settings.json"), &home.path().join("two/settings.json"));
+    std::os::unix::fs::symlink(home.path().join("two/sessions"), &link).unwrap();
+    assert_eq!(sent(link), Bound::range(1, Some(3)));
+}
+
+#[test]
 fn settings_of_another_home_or_agent_are_not() {
     for elsewhere in ["two/settings.json", "settings.json", "one/sessions/settings.json", "one/config.yml"] {
         let home = home(HIDDEN, &[(SESSIONS.0, "one/sessions"), (SETTINGS.0, elsewhere)]);

@@ -35,7 +35,7 @@ use self::state::{Tracked, place, stamp};
 use crate::copies::{Waiting, holds_all_read};
 use crate::lines::LineReader;
 use crate::rotated::Age;
-use crate::walk::{Found, list, walk};
+use crate::walk::{Found, list, walk, walk_all};
 
 /// Open handles that are kept unless told otherwise; files beyond are opened when they change.
 const HANDLES: usize = 256;
@@ -174,14 +174,9 @@ impl Follower {
     }
 
     fn look_everywhere(&mut self, listener: &mut dyn Listener) -> u64 {
-        let mut found: Vec<Found> = Vec::new();
-        for root in &self.roots {
-            // A root that is not there yet is no problem: it may come.
-            found.extend(walk(root, &self.enter).0);
-        }
-        // Roots may lie inside each other.
+        // A root that is not there yet is no problem: it may come.
+        let (mut found, _) = walk_all(&self.roots, &self.enter);
         found.sort_by_cached_key(|found| Age::of(&found.path));
-        found.dedup_by(|a, b| a.path == b.path);
         let places: BTreeSet<(u64, u64)> = found.iter().map(|f| place(&f.metadata)).collect();
         self.waiting.retain(|place, _| places.contains(place));
         self.look(found, &Scope::All, listener)

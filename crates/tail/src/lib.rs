@@ -25,4 +25,4 @@ pub use follow::{FileState, Follower, Happening, Interest, Listener};
 #[cfg(unix)]
 pub use identity::Identity;
 pub use lines::{LINE_LIMIT, Line, LineReader};
-pub use walk::{Found, WalkProblem, walk};
+pub use walk::{Found, WalkProblem, walk, walk_all};

@@ -96,6 +96,25 @@ pub fn walk(root: &Path, enter: &dyn Fn(&Path) -> bool) -> (Vec<Found>, Vec<Walk
     (unique(found), problems)
 }
 
+/// Returns the regular files below several roots, root by root, and what could not be read. Roots may lie inside each other or
+/// be several names of one folder: a file is found once, below the first of them.
+pub fn walk_all(roots: &[PathBuf], enter: &dyn Fn(&Path) -> bool) -> (Vec<Found>, Vec<WalkProblem>) {
+    let mut all = Vec::new();
+    let mut problems: Vec<WalkProblem> = Vec::new();
+    let mut files = HashSet::new();
+    for root in roots {
+        let (found, of_root) = walk(root, enter);
+        all.extend(
+            found
+                .into_iter()
+                .filter(|found| roots.len() < 2 || files.insert(place(&found.path, &found.metadata))),
+        );
+        let is_new = |problem: &WalkProblem| problems.iter().all(|known| known.path != problem.path);
+        problems.extend(of_root.into_iter().filter(is_new).collect::<Vec<_>>());
+    }
+    (all, problems)
+}
+
 fn is_link(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|m| m.is_symlink())
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use retryscope_scan::may_enter;
-use retryscope_tail::{FileState, walk};
+use retryscope_tail::{FileState, walk_all};
 
 /// Folders that were looked into, each once: what stands in them, by place on disk.
 pub(super) struct Folders {
@@ -45,8 +45,11 @@ impl Folders {
         at(names).or_else(|| {
             let roots = &self.roots;
             at(self.below_roots.get_or_insert_with(|| {
-                let found = roots.iter().flat_map(|root| walk(root, &may_enter).0);
-                found.map(|f| ((f.metadata.dev(), f.metadata.ino()), (f.path, f.metadata))).collect()
+                let (found, _) = walk_all(roots, &may_enter);
+                found
+                    .into_iter()
+                    .map(|f| ((f.metadata.dev(), f.metadata.ino()), (f.path, f.metadata)))
+                    .collect()
             }))
         })
     }
