@@ -12,6 +12,7 @@ mod e2e {
     mod cli;
     mod export;
     mod golden;
+    mod places;
     mod report;
     mod share;
     mod support;

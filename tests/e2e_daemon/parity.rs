@@ -8,6 +8,7 @@ use retryscope_analysis::Totals;
 use retryscope_analysis::rules::HeldTo;
 use retryscope_report::metrics::{Kind, RUN_METRICS, run_text};
 use retryscope_scan::Scan;
+use retryscope_testkit::copy;
 
 use super::support::{Daemon, Place};
 
@@ -27,18 +28,6 @@ fn report(root: &Path) -> Vec<String> {
 fn lines(text: &str) -> Vec<String> {
     let is_run_metric = |line: &&str| RUN_METRICS.iter().any(|(_, row)| line.starts_with(row.name));
     text.lines().filter(is_run_metric).map(str::to_owned).collect()
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
-        let target = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            copy(&entry.path(), &target);
-        } else {
-            fs::copy(entry.path(), target).unwrap();
-        }
-    }
 }
 
 fn check(root: &Path) {

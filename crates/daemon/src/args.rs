@@ -25,8 +25,8 @@ Examples:
 )]
 pub struct Args {
     /// Folder to follow instead of the agents' usual places, or a pattern such as '/home/*/.codex'; may be given more than
-    /// once
-    #[arg(long, value_name = "DIR", env = "RETRYSCOPE_ROOTS", value_delimiter = ':')]
+    /// once [env: `RETRYSCOPE_ROOTS`, separated by `:`]
+    #[arg(long, value_name = "DIR")]
     pub root: Vec<PathBuf>,
     /// The time that counts as now, to compare with a report of the same files (RFC 3339)
     #[arg(long, value_name = "TIME", hide = true)]
@@ -49,7 +49,7 @@ pub struct Flags {
     /// How much of the past to count: all, none, or a span such as 7d
     #[arg(long, value_name = "SPAN", env = "RETRYSCOPED_HISTORY")]
     pub history: Option<String>,
-    /// Configuration file
+    /// Configuration file, if not ~/.config/retryscope/config.toml
     #[arg(long, value_name = "FILE", env = "RETRYSCOPED_CONFIG")]
     pub config: Option<PathBuf>,
     /// Shortest time between two looks at files, in milliseconds; changes that are notified are seen at once
@@ -105,7 +105,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.flags.check_config {
         config.check()?;
         drop(writeln!(stdout, "the configuration is good"));
-        for root in config.roots.iter().filter(|root| !matching(root).iter().any(|found| found.exists())) {
+        for root in
+            config.roots.iter().filter(|root| !matching(root).found.iter().any(|found| found.exists()))
+        {
             drop(writeln!(stdout, "not there yet: {}", root.display()));
         }
         return Ok(());

@@ -1,6 +1,7 @@
 //! Settings: configuration file < environment < flags. All defaults work.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -179,12 +180,10 @@ const PROVIDER_ALIASES: Setting = Setting {
 impl Config {
     /// Puts file, environment and flags together.
     pub fn from_args(args: &Args) -> anyhow::Result<Self> {
-        let file = match &args.flags.config {
-            Some(path) => read(path)?,
-            None => File::default(),
-        };
-        let environment = Environment { home: std::env::home_dir(), variables: std::env::vars().collect() };
-        let home = |path: PathBuf| in_home(&path, &environment);
+        let environment = Environment::here();
+        let path = args.flags.config.clone().or_else(|| environment.config_file());
+        let file = path.map_or_else(|| Ok(File::default()), |path| read(&path))?;
+        let home = |path: PathBuf| environment.in_home(&path);
         let state_dir = args
             .flags
             .state_dir
@@ -192,8 +191,9 @@ impl Config {
             .or(file.state_dir.map(home))
             .or_else(|| default_state_dir(&environment));
         let Some(state_dir) = state_dir else { bail!("no home directory; name a place with --state-dir") };
-        let roots = match (args.root.is_empty(), file.roots) {
-            (false, _) => args.root.clone(),
+        let named = environment.named_roots(&args.root);
+        let roots = match (named.is_empty(), file.roots) {
+            (false, _) => named,
             (true, Some(roots)) => roots.into_iter().map(home).collect(),
             (true, None) => default_roots(&environment),
         };
@@ -298,6 +298,11 @@ impl std::str::FromStr for History {
     }
 }
 
+/// Returns the roots that a configuration file names.
+pub fn roots_in(path: &Path, environment: &Environment) -> anyhow::Result<Option<Vec<PathBuf>>> {
+    Ok(read(path)?.roots.map(|roots| roots.iter().map(|root| environment.in_home(root)).collect()))
+}
+
 fn read(path: &Path) -> anyhow::Result<File> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     toml::from_str(&text).map_err(|error| {
@@ -322,16 +327,8 @@ fn without_value(message: &str) -> String {
     }
 }
 
-/// Returns a path in which `~` stands for the home directory, as in a shell.
-fn in_home(path: &Path, environment: &Environment) -> PathBuf {
-    match (path.strip_prefix("~"), &environment.home) {
-        (Ok(below), Some(home)) => home.join(below),
-        _ => path.to_path_buf(),
-    }
-}
-
 fn default_state_dir(environment: &Environment) -> Option<PathBuf> {
-    let below = |base: &str| Path::new(base).join("retryscope");
+    let below = |base: &OsStr| Path::new(base).join("retryscope");
     environment
         .get("STATE_DIRECTORY")
         .map(PathBuf::from)
@@ -373,8 +370,8 @@ mod tests {
     #[test]
     fn a_tilde_is_the_home_directory() {
         let environment = Environment { home: Some("/home/dev".into()), variables: Vec::new() };
-        assert_eq!(in_home(Path::new("~/logs"), &environment), Path::new("/home/dev/logs"));
-        assert_eq!(in_home(Path::new("/a/~/b"), &environment), Path::new("/a/~/b"));
+        assert_eq!(environment.in_home(Path::new("~/logs")), Path::new("/home/dev/logs"));
+        assert_eq!(environment.in_home(Path::new("/a/~/b")), Path::new("/a/~/b"));
     }
 
     /// Every default of the example is the default of the program.

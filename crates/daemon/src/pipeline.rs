@@ -346,7 +346,7 @@ impl Pipeline {
 
 /// Returns the folders to follow that are known now.
 pub(crate) fn roots(config: &Config) -> Vec<PathBuf> {
-    config.roots.iter().flat_map(|root| matching(root)).chain([config.received_dir()]).collect()
+    config.roots.iter().flat_map(|root| matching(root).found).chain([config.received_dir()]).collect()
 }
 
 fn oldest(history: History) -> Option<SystemTime> {

@@ -44,8 +44,9 @@ fn examples_first(command: clap::Command) -> clap::Command {
 /// What to read.
 #[derive(Debug, Clone, ClapArgs)]
 pub(crate) struct Reading {
-    /// Folder or file to read instead of the agents' usual places, or a pattern of them; may be given more than once
-    #[arg(long, value_name = "DIR", global = true, env = "RETRYSCOPE_ROOTS", value_delimiter = ':')]
+    /// Folder or file to read instead of the agents' usual places, or a pattern of them; may be given more than once [env:
+    /// `RETRYSCOPE_ROOTS`, separated by `:`; or `roots` in ~/.config/retryscope/config.toml]
+    #[arg(long, value_name = "DIR", global = true)]
     pub(crate) root: Vec<PathBuf>,
     /// Read every file again, and leave the index of earlier readings alone
     #[arg(long, global = true)]

@@ -29,25 +29,31 @@ pub(crate) enum Looked {
 }
 
 impl Looked {
-    /// Looks at the roots that were given, or at the agents' usual places.
-    fn of(reading: &Reading) -> anyhow::Result<Self> {
-        if reading.root.is_empty() {
-            let environment =
-                Environment { home: std::env::home_dir(), variables: std::env::vars().collect() };
-            return Ok(Self::Usual(default_roots(&environment)));
+    /// Looks at the roots that were given, or at the agents' usual places. Also returns what could not be looked into.
+    fn of(reading: &Reading) -> anyhow::Result<(Self, Vec<Problem>)> {
+        let environment = Environment::here();
+        let mut named = environment.named_roots(&reading.root);
+        if named.is_empty() {
+            match configured(&environment)? {
+                Some(roots) => named = roots,
+                None => return Ok((Self::Usual(default_roots(&environment)), Vec::new())),
+            }
         }
-        let mut roots = Vec::new();
-        for root in &reading.root {
+        let (mut roots, mut problems) = (Vec::new(), Vec::new());
+        for root in &named {
             if let Some(wrong) = wrong_pattern(root) {
                 return Err(hinted(format!("{}: {wrong}", root.display()), []));
             }
-            let found = matching(root);
-            if !found.iter().any(|root| root.exists()) {
+            let matched = matching(root);
+            // What cannot be looked at may be there: the reading says so.
+            let is_there = |root: &PathBuf| root.try_exists().unwrap_or(true);
+            if !matched.found.iter().any(is_there) && matched.problems.is_empty() {
                 return Err(hinted(format!("{} does not exist", root.display()), []));
             }
-            roots.extend(found);
+            roots.extend(matched.found);
+            problems.extend(matched.problems);
         }
-        Ok(Self::Roots(roots))
+        Ok((Self::Roots(roots), problems))
     }
 
     /// Returns the folders and files.
@@ -91,6 +97,21 @@ impl Looked {
     }
 }
 
+/// Returns the roots of the configuration file, which is the daemon's too.
+#[cfg(unix)]
+fn configured(environment: &Environment) -> anyhow::Result<Option<Vec<PathBuf>>> {
+    match environment.config_file() {
+        Some(file) => retryscope_daemon::config::roots_in(&file, environment),
+        None => Ok(None),
+    }
+}
+
+/// There is no daemon here to configure.
+#[cfg(not(unix))]
+fn configured(_: &Environment) -> anyhow::Result<Option<Vec<PathBuf>>> {
+    Ok(None)
+}
+
 /// A finished reading.
 pub(crate) struct Reader {
     pub(crate) scan: Scan,
@@ -101,7 +122,10 @@ pub(crate) struct Reader {
 impl Reader {
     /// Reads the roots that were given, or the agents' usual places.
     pub(crate) fn open(reading: &Reading) -> anyhow::Result<Self> {
-        Self::of(reading, Looked::of(reading)?)
+        let (looked, problems) = Looked::of(reading)?;
+        let mut reader = Self::of(reading, looked)?;
+        reader.scan.problems.extend(problems);
+        Ok(reader)
     }
 
     /// Reads one path only.
@@ -157,12 +181,13 @@ impl Listed {
     /// Lists the roots that were given, or the agents' usual places.
     pub(crate) fn open(reading: &Reading) -> anyhow::Result<Self> {
         let now = now(reading)?;
-        let looked = Looked::of(reading)?;
+        let (looked, problems) = Looked::of(reading)?;
         let begun = SystemTime::now();
         let folder = if reading.no_cache { None } else { cache() };
         let index = folder.as_deref().map(|folder| Remember { folder, begun });
         let progress = Progress::start();
-        let listing = Listing::of_roots(looked.roots(), now, index.as_ref());
+        let mut listing = Listing::of_roots(looked.roots(), now, index.as_ref());
+        listing.problems.extend(problems);
         drop(progress);
         Ok(Self { listing, now, looked })
     }

@@ -24,7 +24,7 @@ use retryscope_tail::WalkProblem;
 use read::{Outcome, Said};
 
 pub use list::{Listing, Remember};
-pub use places::{Environment, default_roots, matched_by, matching, may_enter, wrong_pattern};
+pub use places::{Environment, Matched, default_roots, matched_by, matching, may_enter, wrong_pattern};
 pub use progress::progress;
 pub use read::{feed, recognize_at, tell_document, whole_document};
 
@@ -185,7 +185,9 @@ impl Scan {
         let mut buffer = Vec::new();
         for (id, said) in sources {
             if copies.contains(&id) {
-                said.into_iter().for_each(|said| self.take(Outcome::Said(Box::new(said.of_a_copy()))));
+                if let Some(said) = said {
+                    self.take(Outcome::Said(Box::new(said.of_a_copy())));
+                }
                 continue;
             }
             let is_new =

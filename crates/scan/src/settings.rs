@@ -104,7 +104,9 @@ impl Settled {
                 && let Some(home) = folder.ancestors().nth(Path::new(logs).components().count())
             {
                 let settings = home.join(settings);
-                files.iter().for_each(|file| self.read_for(home, "opencode", &settings.join(file)));
+                for file in files {
+                    self.read_for(home, "opencode", &settings.join(file));
+                }
             }
         }
         self.looked.insert(parent.to_path_buf(), [named, real]);

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use retryscope_analysis::Bound;
 use retryscope_scan::Scan;
+use retryscope_testkit::copy;
 use tempfile::TempDir;
 
 /// What the logs of a fixture's home say, in a home of another form: files by their new place, of their old one.
@@ -18,17 +19,6 @@ fn home(fixture: &str, files: &[(&str, &str)]) -> TempDir {
         copy(&from.join(old), &to.path().join(new));
     }
     to
-}
-
-fn copy(from: &Path, to: &Path) {
-    if from.is_dir() {
-        for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
-            copy(&entry.path(), &to.join(entry.file_name()));
-        }
-    } else {
-        fs::create_dir_all(to.parent().unwrap()).unwrap();
-        fs::copy(from, to).unwrap();
-    }
 }
 
 /// The requests sent, of the only run below a root.

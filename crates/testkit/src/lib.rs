@@ -50,6 +50,22 @@ pub fn cases() -> Vec<Case> {
     found
 }
 
+/// Copies a file, or a folder with all that is in it, to a new place.
+///
+/// # Panics
+///
+/// Where something cannot be copied.
+pub fn copy(from: &Path, to: &Path) {
+    for file in files(from) {
+        let below = file.strip_prefix(from).unwrap_or(Path::new(""));
+        let target = if below.as_os_str().is_empty() { to.to_path_buf() } else { to.join(below) };
+        let made = target.parent().map_or(Ok(()), fs::create_dir_all);
+        if let Err(error) = made.and_then(|()| fs::copy(&file, &target).map(drop)) {
+            panic!("{} to {}: {error}", file.display(), target.display());
+        }
+    }
+}
+
 /// Returns all files below a folder, in a fixed order.
 ///
 /// # Panics
