@@ -21,14 +21,14 @@ fn agents(ran: &Ran) -> Vec<String> {
     agents
 }
 
-fn listing(set: impl Fn(&mut Command)) -> Ran {
+fn listing(set: impl Fn(&mut Command) -> &mut Command) -> Ran {
     let mut command = retryscope(&["runs", "--format", "json", "--no-cache"]);
     set(&mut command);
     run(command)
 }
 
 fn with_roots(value: &str) -> Ran {
-    listing(|command| drop(command.env("RETRYSCOPE_ROOTS", value)))
+    listing(|command| command.env("RETRYSCOPE_ROOTS", value))
 }
 
 #[test]
@@ -36,10 +36,10 @@ fn roots_may_come_from_the_environment() {
     assert_eq!(agents(&with_roots(ONE)), ["codex"]);
     assert_eq!(agents(&with_roots(&format!("{ONE}:{OTHER}"))), ["codex", "pi"]);
     assert_eq!(agents(&with_roots(&format!(":{ONE}:"))), ["codex"]);
-    let flag = listing(|command| drop(command.env("RETRYSCOPE_ROOTS", ONE).args(["--root", OTHER])));
+    let flag = listing(|command| command.env("RETRYSCOPE_ROOTS", ONE).args(["--root", OTHER]));
     assert_eq!(agents(&flag), ["pi"]);
     // Nothing is named: the usual places.
-    let nothing = listing(|command| drop(command.env("RETRYSCOPE_ROOTS", "").env("HOME", home_of(ONE))));
+    let nothing = listing(|command| command.env("RETRYSCOPE_ROOTS", "").env("HOME", home_of(ONE)));
     assert_eq!(agents(&nothing), ["codex"]);
 }
 
@@ -52,40 +52,37 @@ fn roots_may_come_from_the_configuration_file() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join(".config/retryscope");
     fs::create_dir_all(&folder).unwrap();
-    let configured = |text: &str, set: &dyn Fn(&mut Command)| {
+    let configured = |text: &str, set: &dyn Fn(&mut Command) -> &mut Command| {
         fs::write(folder.join("config.toml"), text).unwrap();
-        listing(|command| {
-            command.env("HOME", home.path());
-            set(command);
-        })
+        listing(|command| set(command.env("HOME", home.path())))
     };
     let other = format!("roots = [\"{}\"]\nlisten = \"127.0.0.1:9\"\n", fixtures().join(OTHER).display());
-    assert_eq!(agents(&configured(&other, &|_| {})), ["pi"]);
-    assert_eq!(agents(&configured(&other, &|command| drop(command.env("RETRYSCOPE_ROOTS", ONE)))), ["codex"]);
-    assert_eq!(agents(&configured(&other, &|command| drop(command.args(["--root", ONE])))), ["codex"]);
+    assert_eq!(agents(&configured(&other, &|command| command)), ["pi"]);
+    assert_eq!(agents(&configured(&other, &|command| command.env("RETRYSCOPE_ROOTS", ONE))), ["codex"]);
+    assert_eq!(agents(&configured(&other, &|command| command.args(["--root", ONE]))), ["codex"]);
     // A tilde is the home, and what is not there is told.
-    let gone = configured("roots = [\"~/gone\"]\n", &|_| {});
+    let gone = configured("roots = [\"~/gone\"]\n", &|command| command);
     assert!(
         gone.code == 2 && gone.stderr.contains(&format!("{}/gone", home.path().display())),
         "{}",
         gone.whole()
     );
-    let wrong = configured("# a comment\nroot = 7\n", &|_| {});
+    let wrong = configured("# a comment\nroot = 7\n", &|command| command);
     assert!(wrong.code == 2 && wrong.stderr.contains("config.toml:2:1"), "{}", wrong.whole());
 }
 
 #[test]
 fn variables_and_names_may_be_no_utf_8() {
     let odd = OsStr::from_bytes(b"caf\xe9");
-    let variable = listing(|command| drop(command.env("ODD", odd).env(odd, "x").args(["--root", ONE])));
+    let variable = listing(|command| command.env("ODD", odd).env(odd, "x").args(["--root", ONE]));
     assert_eq!(agents(&variable), ["codex"]);
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join(odd);
     copy(&home_of(ONE), &folder);
-    assert_eq!(agents(&listing(|command| drop(command.arg("--root").arg(&folder)))), ["codex"]);
-    assert_eq!(agents(&listing(|command| drop(command.env("RETRYSCOPE_ROOTS", &folder)))), ["codex"]);
+    assert_eq!(agents(&listing(|command| command.arg("--root").arg(&folder))), ["codex"]);
+    assert_eq!(agents(&listing(|command| command.env("RETRYSCOPE_ROOTS", &folder))), ["codex"]);
     let gone = OsString::from_vec([place.path().as_os_str().as_bytes(), b"/gone\xe9"].concat());
-    let gone = listing(|command| drop(command.arg("--root").arg(&gone)));
+    let gone = listing(|command| command.arg("--root").arg(&gone));
     assert!(gone.code == 2 && gone.stderr.contains("does not exist"), "{}", gone.whole());
 }
 
@@ -93,8 +90,5 @@ fn variables_and_names_may_be_no_utf_8() {
 fn a_colon_in_a_flag_is_a_part_of_the_name() {
     let place = tempfile::tempdir().unwrap();
     copy(&home_of(ONE), &place.path().join("a:b"));
-    assert_eq!(
-        agents(&listing(|command| drop(command.arg("--root").arg(place.path().join("a:b"))))),
-        ["codex"]
-    );
+    assert_eq!(agents(&listing(|command| command.arg("--root").arg(place.path().join("a:b")))), ["codex"]);
 }

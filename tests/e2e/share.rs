@@ -83,3 +83,50 @@ fn the_numbers_stay() {
     assert!(!hidden.contains("run-123"));
     assert!(hidden.contains("nvidia-nim") && hidden.contains("llama-3.3-70b"), "{hidden}");
 }
+
+/// A log that says private names wherever a writer may put one, in several spellings.
+const PRIVATE: &str = r#"
+{"type":"run.started","agent_version":"1.2","data_class":"Projekt Falke","candidates":[{"provider":"acmecloud","model":"gpt-5","endpoint":"https://llm.acmecloud.test/v1","region":"dc-falkensee","account":"Team Rot","transport":"falkenlink"},{"provider":"zweitcloud","model":"acmecloud/gpt-5-mini","region":"dc-zweitort","account":"reserve-konto"}]}
+{"type":"model.request","request_id":"q1","purpose":"falken summary","provider":"acmecloud","model":"gpt-5","region":"dc-falkensee","account":"Team Rot","endpoint":"https://llm.acmecloud.test/v1"}
+{"type":"model.attempt","request_id":"q1","attempt_id":"q1-a1","parent_attempt_id":"outer-a1","attempt":1,"outcome":"failed","provider":"acmecloud","model":"gpt-5","region":"dc-falkensee","account":"Team Rot","endpoint":"https://llm.acmecloud.test/v1","status":503,"terminal_event":"falkenlink.closed","message":"ACMECLOUD: zone DC-FALKENSEE of team rot is down, see acmecloud-status and ZweitCloudBackup; ACMECLOUD_KEY was sent for Projekt Falke"}
+{"type":"model.fallback","request_id":"q1","from":{"provider":"acmecloud","model":"gpt-5"},"to":{"provider":"zweitcloud","model":"acmecloud/gpt-5-mini","account":"reserve-konto"},"changed":["falkenlink"]}
+{"type":"model.failed","request_id":"q1","provider":"zweitcloud","model":"acmecloud/gpt-5-mini","status":503,"message":"reserve-konto: dc-zweitort is down"}
+{"type":"tool.attempt","call_id":"call-falke","tool":"acmecloud_deploy","attempt":1,"status":"failed","effect":"falkeneffekt","replay_policy":"never","error_code":"ACMECLOUD_DOWN"}
+{"type":"run.finished","outcome":"failed","terminal_reason":"gave up on acmecloud in dc-falkensee"}
+"#;
+
+#[test]
+fn private_names_are_gone_wherever_a_writer_puts_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("events.jsonl");
+    let lines = PRIVATE.trim().lines().enumerate().map(|(n, line)| {
+        let envelope = format!(
+            "{{\"v\":1,\"ts\":\"2026-11-29T20:00:0{n}.000Z\",\"run_id\":\"falken-run\",\"agent\":\"acmebot\","
+        );
+        line.replacen('{', &envelope, 1) + "\n"
+    });
+    std::fs::write(&log, lines.collect::<String>()).unwrap();
+    let log = log.to_str().unwrap();
+    let secrets = ["acme", "falke", "zweit", "reserve", "team rot", "konto"];
+    let all: &[&str] = &["--evidence", "--turn", "all"];
+    for (form, more) in [
+        ("text", all),
+        ("json", all),
+        ("brief", all),
+        ("text", &["--recipients"]),
+        ("json", &["--recipients"]),
+    ] {
+        let args = [&["replay", log, "--share", "--format", form], more].concat();
+        let shared = ran(&args);
+        assert_eq!(shared.code, 0, "{}", shared.whole());
+        for secret in secrets {
+            assert!(
+                !shared.whole().to_lowercase().contains(secret),
+                "{secret} is left in {args:?}:\n{}",
+                shared.whole()
+            );
+        }
+    }
+    let text = ran(&["replay", log, "--share", "--evidence"]).stdout;
+    assert!(text.contains("gpt-5") && text.contains("503"), "{text}");
+}

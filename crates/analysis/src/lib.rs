@@ -24,6 +24,7 @@ mod repeats;
 pub mod rules;
 mod run;
 mod sums;
+mod texts;
 pub mod tools;
 mod totals;
 mod view;
@@ -47,6 +48,7 @@ pub use retryscope_policy::Settings;
 pub use retryscope_taxonomy::{Class, Reason, reset_from_ms};
 pub use run::{Attempt, Cause, Declared, LogicalRequest, RequestOutcome, Run, RunOutcome, Time, Told, Turn};
 pub use sums::Sums;
+pub use texts::Names;
 pub use totals::{
     ATTEMPT_BUCKETS, Aliases, DEFAULT_MAX_SERIES, DELAY_BUCKETS, Folding, Histogram, LATE_AFTER, Labels,
     Metric, Series, Totals,

@@ -1,4 +1,5 @@
-//! A run that may be shown to strangers: ids, paths, hosts, accounts and names of private providers are replaced.
+//! A run that may be shown to strangers: ids, paths, hosts, regions, accounts and names of private providers and agents are
+//! replaced, wherever they stand and in whatever case.
 //!
 //! The replacements are keyed by a secret that is thrown away, so that a guess cannot be checked against them; within one
 //! answer the same thing has the same name. Models, known providers, statuses, codes, times and counts stay, since a bug
@@ -7,53 +8,101 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use retryscope_analysis::tools::What;
-use retryscope_analysis::{Failure, Run};
-use retryscope_events::Candidate;
+use retryscope_analysis::{Names, Run};
 
 /// Replaces what could tell who somebody is.
 #[derive(Debug)]
 pub struct Sharer {
     key: RandomState,
-    /// Names that stay: models, and providers that everybody knows.
+    /// Names that stay: models, and what everybody knows.
     kept: BTreeSet<String>,
-    /// What is private wherever it stands, and what kind of thing it is: ids, providers of one's own.
+    /// What is private wherever it stands, and what kind of thing it is.
     private: BTreeMap<String, &'static str>,
+    /// Private names that are looked for in the middle of words too, in lower case, the longest first.
+    within: Vec<(String, &'static str)>,
 }
 
+/// A private name of fewer letters is replaced where it is a word of its own.
+const SHORTEST_WITHIN: usize = 4;
+
+/// Things with names that stay, of those for which a log may have names of its own.
+const KINDS: [&str; 30] = [
+    "http",
+    "https",
+    "websocket",
+    "sse",
+    "stdio",
+    "grpc",
+    "main",
+    "title",
+    "compact",
+    "compaction",
+    "summary",
+    "subagent",
+    "review",
+    "provider",
+    "model",
+    "alias",
+    "endpoint",
+    "region",
+    "account",
+    "transport",
+    "interactive",
+    "batch",
+    "read",
+    "write",
+    "external",
+    "idempotent",
+    "conditional",
+    "non_idempotent",
+    "auto",
+    "ask",
+];
+
 impl Sharer {
-    /// Returns one for these runs; `is_known` says which providers everybody knows.
-    pub fn new<'a>(runs: impl IntoIterator<Item = &'a Run>, is_known: impl Fn(&str) -> bool) -> Self {
-        let (mut kept, mut ids, mut providers) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    /// Returns one for these runs; `is_known` says which providers and agents everybody knows.
+    pub fn new<'a>(runs: impl IntoIterator<Item = &'a Run>, is_known: impl Fn(Names, &str) -> bool) -> Self {
+        let (mut kept, mut private) = (BTreeSet::new(), BTreeMap::new());
         for run in runs {
-            ids.insert(run.key.id.to_string());
-            for request in run.turns.iter().flat_map(|turn| &turn.requests) {
-                ids.insert(request.id.clone());
-                ids.extend(request.attempts.iter().filter_map(|attempt| attempt.id.clone()));
-                let failures = request.attempts.iter().filter_map(|attempt| attempt.failure.as_ref());
-                ids.extend(failures.filter_map(|failure| failure.upstream_request_id.clone()));
-            }
-            let requests = run.turns.iter().flat_map(|turn| &turn.requests);
-            let named = requests.flat_map(|request| &request.attempts).map(|attempt| &attempt.candidate);
-            kept.extend(named.clone().filter_map(|c| c.model.clone()));
-            kept.extend(run.facts.model.clone());
-            kept.extend(run.facts.agent_version.clone());
-            providers.extend(named.filter_map(|c| c.provider.clone()).chain(run.facts.provider.clone()));
+            run.clone().each_text(&mut |names, text| {
+                // A number alone may be anything.
+                let is_name = text.chars().any(|c| !c.is_ascii_digit());
+                let kind = match names {
+                    Names::Model | Names::Version => {
+                        kept.insert(text.clone());
+                        return;
+                    }
+                    Names::Provider | Names::Agent if is_known(names, text) => {
+                        kept.insert(text.clone());
+                        return;
+                    }
+                    Names::Kind | Names::Free | Names::Directory => return,
+                    // A word of two letters stands in too many texts.
+                    Names::Id if text.len() < 3 => return,
+                    other => kind_name(other),
+                };
+                let name = if names == Names::Endpoint { without_scheme(text).1 } else { text };
+                if is_name && !name.is_empty() {
+                    private.insert(name.to_owned(), kind);
+                }
+            });
         }
-        let (known, own): (BTreeSet<String>, _) = providers.into_iter().partition(|name| is_known(name));
-        kept.extend(known);
-        // A number alone may be anything.
-        ids.retain(|id| id.len() > 2 && !id.chars().all(|c| c.is_ascii_digit()));
-        let own = own.into_iter().map(|name| (name, "provider"));
-        let private = ids.into_iter().map(|id| (id, "id")).chain(own).collect();
-        Self { key: RandomState::new(), kept, private }
+        let mut within: Vec<(String, &'static str)> = private
+            .iter()
+            .filter(|(name, kind)| **kind != "id" && name.chars().count() >= SHORTEST_WITHIN)
+            .map(|(name, kind)| (name.to_lowercase(), *kind))
+            .collect();
+        within.sort_by(|a, b| (b.0.len(), &a.0).cmp(&(a.0.len(), &b.0)));
+        within.dedup_by(|a, b| a.0 == b.0);
+        Self { key: RandomState::new(), kept, private, within }
     }
 
     /// Returns a short name for something, the same each time.
     fn name(&self, kind: &str, of: &str) -> String {
-        if of.is_empty() { String::new() } else { format!("{kind}-{:08x}", self.key.hash_one(of) >> 32) }
+        // Ids tell apart what differs in case alone; names are written in any.
+        let of = if kind == "id" { of.to_owned() } else { of.to_lowercase() };
+        if of.is_empty() { of } else { format!("{kind}-{:08x}", self.key.hash_one(of) >> 32) }
     }
 
     /// Returns a name for a path that keeps only its ending.
@@ -66,82 +115,35 @@ impl Sharer {
     #[must_use]
     pub fn run(&self, run: &Run) -> Run {
         let mut run = run.clone();
-        run.key.id = self.id(&run.key.id).into();
-        let facts = &mut run.facts;
-        for id in [&mut facts.parent_run_id, &mut facts.parent_call_id, &mut facts.forked_from] {
-            *id = id.as_deref().map(|id| self.id(id));
-        }
-        facts.directory = None;
-        facts.provider = facts.provider.as_deref().map(|name| self.provider(name));
-        for candidate in &mut run.declared.candidates {
-            self.candidate(candidate);
-        }
-        run.declared.data_class = run.declared.data_class.as_deref().map(|class| self.name("class", class));
+        run.facts.directory = None;
         run.declared.policy = None;
-        for turn in &mut run.turns {
-            turn.key = turn.key.as_deref().map(|key| self.id(key));
-            for text in [&mut turn.error, &mut turn.terminal_reason] {
-                *text = text.as_deref().map(|text| self.text(text));
-            }
-            if let Some(cause) = &mut turn.cause {
-                self.failure(&mut cause.failure);
-                self.candidate(Arc::make_mut(&mut cause.candidate));
-            }
-            for request in &mut turn.requests {
-                request.id = self.id(&request.id);
-                for attempt in &mut request.attempts {
-                    attempt.id = attempt.id.as_deref().map(|id| self.id(id));
-                    self.candidate(Arc::make_mut(&mut attempt.candidate));
-                    if let Some(failure) = &mut attempt.failure {
-                        self.failure(failure);
-                    }
+        run.each_text(&mut |names, text| {
+            *text = match names {
+                // A subagent's id begins with its parent's.
+                Names::Id => text.split(':').map(|part| self.name("id", part)).collect::<Vec<_>>().join(":"),
+                Names::Provider | Names::Agent if self.kept.contains(text) => return,
+                Names::Kind if KINDS.contains(&text.as_str()) => return,
+                Names::Endpoint => {
+                    let (scheme, place) = without_scheme(text);
+                    format!("{scheme}{}", self.name("host", place))
                 }
+                Names::Model | Names::Version | Names::Free => self.text(text),
+                other => self.name(kind_name(other), text),
             }
-        }
-        for text in &mut run.blind_spots {
-            *text = self.text(text);
-        }
-        for (_, value) in &mut run.settings {
-            *value = self.text(value);
-        }
-        for entry in &mut run.ledger {
-            if let What::Attempt(attempt) = &mut entry.what {
-                attempt.call_id = attempt.call_id.as_deref().map(|id| self.id(id));
-                attempt.tool = attempt.tool.as_deref().map(|tool| self.text(tool));
-                attempt.error_code = attempt.error_code.as_deref().map(|code| self.text(code));
-            }
-        }
+        });
         run
     }
 
-    fn id(&self, id: &str) -> String {
-        // A subagent's id begins with its parent's.
-        id.split(':').map(|part| self.name("id", part)).collect::<Vec<_>>().join(":")
-    }
-
-    fn provider(&self, name: &str) -> String {
-        if self.kept.contains(name) { name.to_owned() } else { self.name("provider", name) }
-    }
-
-    fn candidate(&self, candidate: &mut Candidate) {
-        candidate.provider = candidate.provider.as_deref().map(|name| self.provider(name));
-        candidate.endpoint = candidate.endpoint.as_deref().map(|host| self.name("host", host));
-        candidate.account = candidate.account.as_deref().map(|account| self.name("account", account));
-        candidate.alias = candidate.alias.as_deref().map(|alias| self.text(alias));
-    }
-
-    fn failure(&self, failure: &mut Failure) {
-        failure.message = failure.message.as_deref().map(|text| self.text(text));
-        failure.code = failure.code.as_deref().map(|code| self.text(code));
-        failure.upstream_request_id = failure.upstream_request_id.as_deref().map(|id| self.id(id));
-    }
-
-    /// Returns a text with every word replaced that could be an id, a path, a host or an address.
+    /// Returns a text with every word replaced that could be an id, a path, a host or an address, and every private name.
     pub fn text(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
         while !rest.is_empty() {
-            let is_part = |c: char| c.is_alphanumeric() || "-_./:@~\\%+".contains(c);
+            if let Some((hidden, length)) = self.begins_with_several_words(rest) {
+                out.push_str(&hidden);
+                rest = rest.get(length..).unwrap_or_default();
+                continue;
+            }
             let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
             let (word, mut more) = rest.split_at(end);
             out.push_str(&self.word(word));
@@ -149,7 +151,8 @@ impl Sharer {
                 // What a query asks for is part of the address.
                 more = more.trim_start_matches(|c: char| is_part(c) || "?=&#".contains(c));
             }
-            let next = more.find(is_part).unwrap_or(more.len());
+            // One sign at a time: a private name may begin with any.
+            let next = more.chars().next().filter(|c| !is_part(*c)).map_or(0, char::len_utf8);
             let (between, more) = more.split_at(next);
             out.push_str(between);
             rest = more;
@@ -157,19 +160,96 @@ impl Sharer {
         out
     }
 
+    /// Returns what stands for a private name of several words that a text begins with, and how long that is in it.
+    fn begins_with_several_words(&self, text: &str) -> Option<(String, usize)> {
+        let several = self.within.iter().filter(|(name, _)| name.contains(|c| !is_part(c)));
+        several
+            .into_iter()
+            .find_map(|(name, kind)| beginning(text, name).map(|length| (self.name(kind, name), length)))
+    }
+
     fn word(&self, word: &str) -> String {
         let core = word.trim_matches(['.', ':', '-', '_', '/']);
-        if core.is_empty() || self.kept.contains(word) || self.kept.contains(core) {
+        if core.is_empty() {
             return word.to_owned();
+        }
+        if self.kept.contains(word) || self.kept.contains(core) {
+            return self.without_names(word);
         }
         let kind = self.private.get(core).copied().or_else(|| kind_of(word, core));
         match (kind, word.split_once("://")) {
-            (None, _) => word.to_owned(),
+            (None, _) => self.without_names(word),
             (Some(_), Some((scheme, place))) => format!("{scheme}://{}", self.name("host", place)),
             (Some("path"), None) => self.name("path", core),
             (Some(kind), None) => word.replacen(core, &self.name(kind, core), 1),
         }
     }
+
+    /// Returns a word with the private names in it replaced.
+    fn without_names(&self, word: &str) -> String {
+        let mut out = String::with_capacity(word.len());
+        let mut rest = word;
+        while let Some(c) = rest.chars().next() {
+            let found =
+                self.within.iter().find_map(|(name, kind)| Some((name, kind, beginning(rest, name)?)));
+            let length = if let Some((name, kind, length)) = found {
+                out.push_str(&self.name(kind, name));
+                length
+            } else {
+                out.push(c);
+                c.len_utf8()
+            };
+            rest = rest.get(length..).unwrap_or_default();
+        }
+        out
+    }
+}
+
+/// Returns the word that stands before what replaces a name.
+fn kind_name(names: Names) -> &'static str {
+    match names {
+        Names::Id => "id",
+        Names::Agent => "agent",
+        Names::Version => "version",
+        Names::Provider => "provider",
+        Names::Model => "model",
+        Names::Endpoint => "host",
+        Names::Region => "region",
+        Names::Account => "account",
+        Names::DataClass => "class",
+        Names::Directory => "path",
+        Names::Kind | Names::Free => "word",
+    }
+}
+
+fn without_scheme(endpoint: &str) -> (&str, &str) {
+    match endpoint.find("://") {
+        Some(at) => endpoint.split_at(at + "://".len()),
+        None => ("", endpoint),
+    }
+}
+
+/// Returns whether a sign may stand in a word.
+fn is_part(c: char) -> bool {
+    c.is_alphanumeric() || "-_./:@~\\%+".contains(c)
+}
+
+/// Returns how long the beginning of a text is that is this name in any case; `name` is in lower case.
+fn beginning(text: &str, name: &str) -> Option<usize> {
+    let mut wanted = name.chars();
+    let mut length = 0;
+    for c in text.chars() {
+        for lower in c.to_lowercase() {
+            if wanted.next() != Some(lower) {
+                return None;
+            }
+        }
+        length += c.len_utf8();
+        if wanted.as_str().is_empty() {
+            return Some(length);
+        }
+    }
+    None
 }
 
 /// Beginnings of ids that providers give.
@@ -221,6 +301,7 @@ mod tests {
             key: RandomState::new(),
             kept: ["gpt-5.5-2026-01-10".to_owned()].into(),
             private: [("acme-gw".to_owned(), "provider")].into(),
+            within: vec![("acme-gw".to_owned(), "provider")],
         };
         let text = "429 on gpt-5.5-2026-01-10: quota of org-9Jk2mNq81LxP used up, see https://gw.acme.example/v1?x=1 (req_011CSHoEeqs5C35K2UUqR7Fy), mail ops@acme.example, file /srv/ada/demo/key.json from acme-gw on build7.acme.example:8443 or 10.1.2.3";
         let shared = share.text(text);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use retryscope_analysis::{Explainer, Run, RunOutcome, Turn, summarize, words};
+use retryscope_analysis::{Explainer, Names, Run, RunOutcome, Turn, summarize, words};
 use retryscope_record::SourceId;
 use retryscope_report::share::Sharer;
 use retryscope_report::{json, text};
@@ -61,7 +61,10 @@ pub(crate) fn run(
         return show(&Told { chosen, all: &all, path_of: &path_of, reader: &reader }, args, display, output);
     }
     // Everything is replaced before anything is written.
-    let sharer = Sharer::new(&all, |provider| retryscope_taxonomy::provider(provider).is_some());
+    let sharer = Sharer::new(&all, |names, name| match names {
+        Names::Agent => retryscope_policy::known_agents().any(|agent| agent == name),
+        _ => retryscope_taxonomy::provider(name).is_some(),
+    });
     let places = chosen.iter().filter_map(|run| all.iter().position(|other| other.key == run.key));
     let shared: Vec<Run> = all.iter().map(|run| sharer.run(run)).collect();
     let paths: BTreeMap<SourceId, PathBuf> =
