@@ -68,3 +68,25 @@ pub struct Judgement {
     /// How sure this is.
     pub confidence: Confidence,
 }
+
+impl Judgement {
+    /// Returns what a person, or a policy in their place, should do next: as [`Class::advice`], unless something that was said
+    /// beside the class decides otherwise about a retry.
+    pub const fn advice(&self) -> &'static str {
+        match (self.retryable, self.class) {
+            (false, Class::Transient | Class::Throttled) if self.retry_after_ms.is_some() => {
+                "do not retry within the run; start again after the stated wait, or ask another provider"
+            }
+            (false, Class::Transient | Class::Throttled) => {
+                "do not retry within the run; start again later, or ask another provider"
+            }
+            (false, Class::TooLarge) => "do not retry; make the request smaller by hand",
+            (false, Class::Unknown) => "do not retry; ask a person to read the error",
+            (
+                true,
+                Class::Exhausted | Class::Auth | Class::InvalidRequest | Class::Content | Class::Cancelled,
+            ) => "retry once or twice with growing, jittered waits; where that fails, it stays",
+            (_, class) => class.advice(),
+        }
+    }
+}

@@ -182,6 +182,24 @@ fn should_retry_wins_over_the_status_but_not_over_an_empty_account() {
 }
 
 #[test]
+fn the_advice_is_that_of_the_verdict_and_not_of_the_class_alone() {
+    let headers: [&[(&str, &str)]; 5] = [
+        &[],
+        &[("x-should-retry", "false")],
+        &[("x-should-retry", "true")],
+        &[("retry-after", "345600")],
+        &[("retry-after", "5")],
+    ];
+    for status in 400..=599 {
+        for headers in headers {
+            let got = classify(&Failure { status: Some(status), headers, ..Failure::default() });
+            let says_no = ["do not retry", "nothing to retry"].iter().any(|no| got.advice().starts_with(no));
+            assert_eq!(says_no, !got.retryable, "{status} {headers:?}: {}", got.advice());
+        }
+    }
+}
+
+#[test]
 fn statuses_that_no_table_knows() {
     let judge = |status| classify(&Failure { status: Some(status), ..Failure::default() });
     assert_eq!((judge(418).reason, judge(418).retryable), (Reason::Unrecognized4xx, false));

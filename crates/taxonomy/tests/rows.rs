@@ -22,6 +22,11 @@ fn judge(table: &Table, sample: &Sample) -> retryscope_taxonomy::Judgement {
     })
 }
 
+/// Whether a piece of advice is against a retry.
+fn says_no(advice: &str) -> bool {
+    ["do not retry", "nothing to retry"].iter().any(|no| advice.starts_with(no))
+}
+
 fn check(table: &Table, row: &Row, sample: &Sample) -> Vec<String> {
     let rule = format!("{}/{}", table.name, row.id);
     let got = judge(table, sample);
@@ -32,6 +37,9 @@ fn check(table: &Table, row: &Row, sample: &Sample) -> Vec<String> {
     let retryable = sample.retryable.or(row.retryable).unwrap_or_else(|| row.class.is_retryable());
     if got.retryable != retryable {
         wrong.push(format!("{rule}: retryable is {}", got.retryable));
+    }
+    if says_no(got.advice()) == got.retryable {
+        wrong.push(format!("{rule}: retryable is {}, and the advice is: {}", got.retryable, got.advice()));
     }
     if got.retry_after_ms != sample.retry_after_ms {
         wrong.push(format!("{rule}: wait is {:?}, not {:?}", got.retry_after_ms, sample.retry_after_ms));

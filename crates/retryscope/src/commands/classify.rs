@@ -170,7 +170,7 @@ fn page(judged: &Judgement, name: Option<&str>, now: DateTime<Utc>) -> String {
     if let Some(clock) = judged.reset_clock {
         page.row("resets", &format!("{clock}, time zone not stated"));
     }
-    page.row("what to do", judged.class.advice());
+    page.row("what to do", judged.advice());
     let table =
         name.and_then(provider).or_else(|| provider(judged.rule.split('/').next().unwrap_or_default()));
     if let Some(table) = table {
