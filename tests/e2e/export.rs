@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::support::retryscope;
+use serde_json::Value;
+
+use super::support::{all_fixtures, retryscope};
 
 /// Series to their last value, without zeros; arrival, which differs on purpose, is summed over.
 fn last_values(text: &str, has_times: bool) -> BTreeMap<String, f64> {
@@ -69,7 +71,69 @@ fn a_span_cuts_both_ends() {
     let none = stdout(&["export", "--format", "csv", "--root", "rivumi", "--until", "2001-01-01"]);
     assert!(all.lines().count() > 20, "{all}");
     assert_eq!(none.lines().count(), 1, "the heading alone: {none}");
-    assert!(all.lines().all(|line| line.split(',').count() >= 21));
+    assert!(all.lines().all(|line| line.split(',').count() >= 22));
+}
+
+/// Least and most of a number, as far as it has a most.
+type Ends = (u64, Option<u64>);
+
+fn ends(value: &Value) -> Ends {
+    let of = |key: &str| value[key].as_u64();
+    of("value").map_or_else(|| (of("min").unwrap_or(0), of("max")), |exact| (exact, Some(exact)))
+}
+
+/// The lines of a table add up to what is counted and waited, run by run.
+#[test]
+fn a_table_holds_what_is_counted() {
+    let mut looked_at = 0;
+    for (name, folder, _) in all_fixtures() {
+        let logs = folder.join("logs");
+        let root = ["--root", logs.to_str().unwrap()];
+        let table = stdout(&[&["export", "--format", "csv"], &root[..]].concat());
+        let mut lines = table.lines().map(cells);
+        let heading = lines.next().unwrap();
+        let lines: Vec<BTreeMap<String, String>> =
+            lines.map(|line| heading.iter().cloned().zip(line).collect()).collect();
+        let listed: Value =
+            serde_json::from_str(&stdout(&[&["runs", "--format", "json"], &root[..]].concat())).unwrap();
+        for run in listed["runs"].as_array().unwrap() {
+            for (source, counts) in
+                [("foreground", &run["counts"]), ("background", &run["background_counts"])]
+            {
+                let wanted = &counts["upstream_requests"];
+                let of_run = lines.iter().filter(|line| {
+                    line["run_id"] == run["run"]["run_id"]
+                        && line["agent"] == run["run"]["agent"]
+                        && line["source"] == source
+                });
+                let sum = of_run.clone().fold((0, Some(0)), |(min, max): Ends, line| {
+                    let more = line["sends_max"].parse::<u64>().ok();
+                    (min + line["sends_min"].parse::<u64>().unwrap(), max.zip(more).map(|(a, b)| a + b))
+                });
+                looked_at += of_run.clone().count();
+                if wanted["evidence"] == "not_visible" {
+                    assert!(source == "background" || sum.1.is_none(), "{name}: {sum:?}");
+                    continue;
+                }
+                assert_eq!(sum, ends(wanted), "{name}: {source} requests of {}", run["run"]["run_id"]);
+            }
+        }
+    }
+    assert!(looked_at > 200, "only {looked_at} lines");
+}
+
+/// The cells of a line, of which those with commas stand in quotes.
+fn cells(line: &str) -> Vec<String> {
+    let mut cells = vec![String::new()];
+    let mut is_quoted = false;
+    for c in line.chars() {
+        match c {
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => cells.push(String::new()),
+            c => cells.last_mut().unwrap().push(c),
+        }
+    }
+    cells
 }
 
 #[test]
