@@ -69,15 +69,21 @@ impl Bound {
         Bound::range(self.min.saturating_sub(part.min), max)
     }
 
-    /// Returns what both allow. Where they contradict each other, the larger lower end wins: something that was seen
-    /// happened.
+    /// Returns whether there is no number that both allow.
+    pub(crate) fn excludes(self, other: Bound) -> bool {
+        self.max.is_some_and(|max| max < other.min) || other.max.is_some_and(|max| max < self.min)
+    }
+
+    /// Returns what both allow. Where they contradict each other, the larger lower end stands alone: something that was seen
+    /// happened, and one of the upper ends is wrong.
     #[must_use]
     pub fn intersect(self, other: Bound) -> Self {
+        let min = self.min.max(other.min);
         let max = match (self.max, other.max) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        Bound::range(self.min.max(other.min), max)
+        Self { min, max: max.filter(|max| *max >= min) }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use retryscope_analysis::{AsOf, Engine, RequestOutcome, Run, RunOutcome, SourceState};
+use retryscope_analysis::{AsOf, Bound, Engine, Evidence, RequestOutcome, Run, RunOutcome, SourceState};
 use retryscope_events::{
     AttemptOutcome, Body, Event, ModelAttempt, ModelFailed, ModelRequest, ModelResponse,
 };
@@ -524,4 +524,44 @@ fn a_turn_that_was_left_out_may_be_a_further_one() {
     assert_eq!(told(true), (2, None));
     // Near miss: it holds the whole run.
     assert_eq!(told(false), (2, Some(2)));
+}
+
+/// A session file with one prompt, and a kept output with another log's worth of a prompt, which may be the same one.
+fn session_and_output(output_at: i64, sends: u32) -> Run {
+    let mut engine = Engine::new();
+    for (id, kind, from, sends) in [(0, View::SESSION, 0, 1), (1, View::STDOUT, output_at, sends)] {
+        let mut log = Source { engine: &mut engine, kind, id };
+        log.shows(Shown::All);
+        let turn = format!("turn of {id}");
+        log.event(from, &turn, ModelRequest::new());
+        for number in 1..=sends {
+            let outcome = if number == sends { AttemptOutcome::Ok } else { AttemptOutcome::Failed };
+            let mut attempt = ModelAttempt::new().attempt_id(format!("a{number} of {id}"));
+            attempt.outcome = Some(outcome);
+            log.event(from + 100 * i64::from(number), &turn, attempt);
+        }
+        log.event(from + 900, &turn, ModelResponse::new());
+        let (outcome, turn) = (TurnOutcome::Succeeded, Some(turn));
+        log.mark(from + 900, &Mark::TurnEnded { turn, outcome, reason: None, message: None });
+    }
+    let sources = BTreeMap::new();
+    engine.runs(&AsOf { now: at(0), sources: &sources }).remove(0)
+}
+
+#[test]
+fn a_prompt_at_another_time_is_another_one() {
+    let upstream = |run: &Run| run.counts.upstream_requests.bound;
+    let same = session_and_output(5, 1);
+    assert_eq!(upstream(&same), Bound::exact(1));
+    for apart in [3_600_000, -3_600_000] {
+        // Which of the logs holds all prompts is not told.
+        assert_eq!(upstream(&session_and_output(apart, 3)), Bound::at_least(1), "{apart}");
+    }
+}
+
+#[test]
+fn logs_that_contradict_each_other_prove_what_was_seen_and_no_more() {
+    let run = session_and_output(5, 3);
+    assert_eq!(run.counts.upstream_requests.bound, Bound::at_least(3));
+    assert!(run.counts.upstream_requests.evidence >= Evidence::Derived);
 }

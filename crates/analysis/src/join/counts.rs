@@ -23,6 +23,7 @@ pub(super) fn counts_of(group: &Joined<'_>, source: Source) -> Counts {
         counts.fold(Counts::ZERO, |a, b| a.plus(&b))
     });
     let views: Vec<Counts> = views.collect();
+    let mut contradict = false;
     let proven = views.iter().map(|counts| counts.logical_requests.bound.min).max().unwrap_or(0);
     for counts in views {
         // A view that holds fewer requests than there were does not show what was sent for the others.
@@ -34,14 +35,18 @@ pub(super) fn counts_of(group: &Joined<'_>, source: Source) -> Counts {
             counts
         };
         total = Some(match total {
-            Some(known) => known.intersect(&counts),
+            Some(known) => {
+                contradict |= known.upstream_requests.bound.excludes(counts.upstream_requests.bound);
+                known.intersect(&counts)
+            }
             None => counts,
         });
     }
     let mut total = total.unwrap_or(Counts::ZERO);
-    // A view that shows as many requests as there were shows all of them, whatever it can say for itself.
+    // A view that shows as many requests as there were shows all of them, whatever it can say for itself: unless another
+    // one shows that this is not so.
     let logical = total.logical_requests.bound;
-    if logical.is_exact() {
+    if logical.is_exact() && !contradict {
         for member in group {
             if let Some(counts) = closed_in_view(member, source, logical.min, &ending) {
                 total = total.intersect(&counts);

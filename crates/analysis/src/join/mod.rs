@@ -11,7 +11,7 @@ mod shown;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use retryscope_events::Source;
 use retryscope_record::{Anchor, Facts, RunKey, Shown, SourceId, TurnOutcome, View};
 
@@ -90,7 +90,7 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
         turn.foreground_requests = Some(Shown::None);
     }
     let parts = parts;
-    let (groups, left_out) = align(&parts);
+    let Aligned { groups, left_out, may_be_further } = align(&parts);
     let last = groups.len().saturating_sub(1);
     let mut turns = Vec::new();
     for (index, group) in groups.iter().enumerate() {
@@ -112,8 +112,7 @@ pub(crate) fn join(key: &RunKey, mut parts: Vec<Part<'_>>, as_of: &AsOf<'_>) -> 
     if turns.is_empty() {
         counts = Counts::not_visible();
         background_counts = Counts::not_visible();
-    } else if left_out > 0 && !holds_all_turns(&parts) {
-        // They may be further turns.
+    } else if may_be_further || left_out > 0 && !holds_all_turns(&parts) {
         counts = opened(counts);
     }
     let started_at = parts.iter().filter_map(|p| p.view.first_at).min();
@@ -184,7 +183,7 @@ fn lent_turns(parts: &[Part<'_>]) -> Vec<(usize, usize)> {
     if !parts.iter().any(|part| part.view.turns.iter().any(|turn| turn.asked_elsewhere)) {
         return Vec::new();
     }
-    let (groups, _) = align(parts);
+    let groups = align(parts).groups;
     let lent = groups.iter().filter(|group| group.iter().any(|(_, turn)| turn.asked_elsewhere));
     let told = lent.flatten().filter(|(part, _)| part.kind == View::STDOUT);
     let place = |(part, turn): &(&Part<'_>, &TurnView)| {
@@ -194,15 +193,25 @@ fn lent_turns(parts: &[Part<'_>]) -> Vec<(usize, usize)> {
     told.filter_map(place).collect()
 }
 
-/// Groups the turns of all views. Returns the groups in order, and how many turns of further views could not be placed.
-fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
+/// The turns of all views.
+struct Aligned<'a> {
+    /// Turns of the run, in order.
+    groups: Vec<Joined<'a>>,
+    /// Turns of further views that could not be placed.
+    left_out: usize,
+    /// One of these took place at a time of its own, as far as is known: no turn of the run need be the same.
+    may_be_further: bool,
+}
+
+/// Groups the turns of all views.
+fn align<'a>(parts: &'a [Part<'a>]) -> Aligned<'a> {
     let mut groups: Vec<(BTreeSet<Anchor>, Joined<'a>)> = Vec::new();
     // Two logs of one kind that begin a turn each hold different turns: which of them a third log speaks of, only ids tell.
     let begins = |part: &&Part<'_>| part.view.turns.iter().any(|t| !is_empty(t) && !t.begins_elsewhere);
     let kinds: BTreeSet<View> = parts.iter().filter(begins).map(|part| part.kind).collect();
     let single =
         parts.iter().all(|part| full(part) <= 1) && kinds.len() == parts.iter().filter(begins).count();
-    let mut left_out = 0;
+    let (mut left_out, mut may_be_further) = (0, false);
     if let [part] = parts
         && !part.view.turns.iter().any(|turn| turn.begins_elsewhere)
     {
@@ -210,7 +219,7 @@ fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
         let mut groups: Vec<Joined<'a>> =
             part.view.turns.iter().filter(|turn| !is_empty(turn)).map(|turn| vec![(part, turn)]).collect();
         groups.sort_by_key(|members| began(members));
-        return (groups, left_out);
+        return Aligned { groups, left_out, may_be_further };
     }
     let base = base_of(parts);
     let all = parts.iter().flat_map(|part| part.view.turns.iter().map(move |turn| (part, turn)));
@@ -234,7 +243,11 @@ fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
             members.iter().all(may_be_one) || !known.is_disjoint(&ids)
         };
         let mut found: Vec<usize> = if single {
-            groups.iter().position(repeats).into_iter().collect()
+            // A prompt at another time is another one.
+            let may_be_one = |group: &(BTreeSet<Anchor>, Joined<'_>)| {
+                repeats(group) && !group.1.iter().all(|(_, other)| are_apart(other, turn))
+            };
+            groups.iter().position(may_be_one).into_iter().collect()
         } else {
             let shares = |(known, members): &(BTreeSet<Anchor>, Joined<'_>)| {
                 let same_view = members.iter().any(|(p, _)| std::ptr::eq(*p, part));
@@ -261,7 +274,12 @@ fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
             // A further file of the best kind holds further turns; another kind of log without a common id may
             // repeat what is there already, so it adds nothing.
             None if base.is_none_or(|base| base == part.kind) => groups.push((ids, vec![(part, turn)])),
-            None => left_out += 1,
+            None => {
+                left_out += 1;
+                // A debug log goes on with the turns of a session that was forked from the one it is named after.
+                may_be_further |= part.kind != View::DEBUG_LOG
+                    && !groups.iter().any(|(_, members)| is_timed_beside(members, turn));
+            }
         }
     }
     let mut groups: Vec<Joined<'a>> = groups.into_iter().map(|(_, members)| members).collect();
@@ -271,7 +289,7 @@ fn align<'a>(parts: &'a [Part<'a>]) -> (Vec<Joined<'a>>, usize) {
             .sort_by_key(|(part, turn)| (rank(part.kind), part.source, std::cmp::Reverse(turn.started_at)));
     }
     groups.sort_by_key(|members| began(members));
-    (groups, left_out)
+    Aligned { groups, left_out, may_be_further }
 }
 
 /// Returns the kind of log whose turns are those of the run: the first of the kinds that hold whole runs, else the one that
@@ -329,6 +347,24 @@ fn is_beside(members: &Joined<'_>, turn: &TurnView) -> bool {
             || to.zip(turn.started_at).is_some_and(|(to, first)| to < first)
     };
     members.iter().any(|(_, other)| !is_apart(other.started_at, other.last_at))
+}
+
+/// Records of one turn may differ so much in time: some logs count whole seconds, and some are written late.
+const CLOCKS_DIFFER: TimeDelta = TimeDelta::seconds(10);
+
+/// Returns whether one of two turns was over before the other one began.
+fn are_apart(a: &TurnView, b: &TurnView) -> bool {
+    let is_before = |first: &TurnView, second: &TurnView| {
+        let over = first.last_at.filter(|_| first.end.is_some());
+        over.zip(second.started_at).is_some_and(|(over, began)| began - over > CLOCKS_DIFFER)
+    };
+    is_before(a, b) || is_before(b, a)
+}
+
+/// Returns whether the times of a turn and of one of the others are known, and are not apart.
+fn is_timed_beside(members: &Joined<'_>, turn: &TurnView) -> bool {
+    let is_timed = |turn: &TurnView| turn.started_at.is_some() && turn.last_at.is_some();
+    is_timed(turn) && members.iter().any(|(_, other)| is_timed(other) && !are_apart(other, turn))
 }
 
 fn is_empty(turn: &TurnView) -> bool {
