@@ -77,10 +77,17 @@ impl Past {
     fn add_request(&mut self, shell: &Run, turn: &Turn, request: &LogicalRequest) {
         let mut totals = Totals::default();
         let mut known = Totals::default();
+        let at_the_end = |sent: usize| {
+            let last = sent.checked_sub(1).and_then(|last| request.attempts.get(last));
+            last.and_then(|a| a.ended_at.or(a.started_at)).or(turn.ended_at).or(turn.started_at)
+        };
         for sent in 1..=request.attempts.len().max(1) {
+            let at = at_the_end(sent);
+            // What is written at one point of the grid is added at once: each step looks at all attempts so far.
+            if sent < request.attempts.len() && at.map(point) == at_the_end(sent + 1).map(point) {
+                continue;
+            }
             let attempts = &request.attempts[..sent.min(request.attempts.len())];
-            let last = attempts.last();
-            let at = last.and_then(|a| a.ended_at.or(a.started_at)).or(turn.ended_at).or(turn.started_at);
             let mut part = request.clone();
             part.shows_attempts &= !turn.is_over();
             if sent < request.attempts.len() {
@@ -120,7 +127,7 @@ impl Past {
     fn step(&mut self, run: &Run, at: Option<DateTime<Utc>>, totals: &mut Totals, known: &mut Totals) {
         let Some(at) = at else { return };
         totals.add(run, at);
-        let point = at.timestamp().div_euclid(STEP) + 1;
+        let point = point(at);
         let before: BTreeMap<_, _> = known.counters().collect();
         for (series, n) in totals.counters() {
             let more = n - before.get(series).copied().unwrap_or(0);
@@ -144,6 +151,11 @@ impl Past {
         }
         *known = totals.clone();
     }
+}
+
+/// Returns the point of the grid at which something that happened is written.
+fn point(at: DateTime<Utc>) -> i64 {
+    at.timestamp().div_euclid(STEP) + 1
 }
 
 /// A turn without its requests.
