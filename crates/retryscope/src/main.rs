@@ -6,6 +6,7 @@ mod args;
 mod commands;
 mod context;
 mod exit;
+mod lines;
 mod output;
 mod progress;
 

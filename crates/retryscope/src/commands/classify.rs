@@ -1,7 +1,7 @@
 //! `retryscope classify`: one error, or a batch of them; `retryscope taxonomy export`.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader};
 
 use anyhow::Context as _;
 use chrono::{DateTime, Utc};
@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::args::{Classify, Display, Format, Reading};
 use crate::context::now;
 use crate::exit::{Exit, hinted};
+use crate::lines::{Next, next_line};
 use crate::output::{Output, width};
 
 pub(crate) fn run(
@@ -72,10 +73,8 @@ fn batch(
     let mut number = 0;
     let mut exit = Exit::Ok;
     loop {
-        line.clear();
-        // A bound on the line keeps memory bounded whatever the file holds.
-        let got = input.by_ref().take(16 << 20).read_until(b'\n', &mut line)?;
-        if got == 0 {
+        let next = next_line(&mut input, &mut line)?;
+        if next == Next::End {
             return Ok(exit);
         }
         number += 1;
@@ -86,7 +85,8 @@ fn batch(
             of_record(&record, now)
         } else {
             use std::io::Write as _;
-            drop(writeln!(io::stderr().lock(), "warning: line {number}: not a JSON object"));
+            let why = if next == Next::TooLong { "too long" } else { "not a JSON object" };
+            drop(writeln!(io::stderr().lock(), "warning: line {number}: {why}"));
             exit = Exit::Incomplete;
             classify(&Failure::default())
         };

@@ -1,7 +1,7 @@
 //! `retryscope schema`: the JSON Schema of `events.jsonl`, and a check against it.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -12,10 +12,8 @@ use serde_json::json;
 
 use crate::args::{Display, Format, Schema, SchemaCommand};
 use crate::exit::Exit;
+use crate::lines::{LINE_LIMIT, Next, next_line};
 use crate::output::Output;
-
-/// Longest line that is checked.
-const LINE_LIMIT: u64 = 16 << 20;
 
 pub(crate) fn run(args: &Schema, display: Display, output: &mut Output) -> anyhow::Result<Exit> {
     match &args.command {
@@ -43,18 +41,17 @@ fn checked(
     let mut line = Vec::new();
     let (mut number, mut deviations, mut checked) = (0_u64, 0, 0);
     loop {
-        line.clear();
-        if input.by_ref().take(LINE_LIMIT).read_until(b'\n', &mut line)? == 0 {
+        let next = next_line(&mut input, &mut line)?;
+        if next == Next::End {
             break;
         }
         number += 1;
-        let text = line.strip_suffix(b"\n").unwrap_or(&line);
-        let text = text.strip_suffix(b"\r").unwrap_or(text);
-        if text.iter().all(u8::is_ascii_whitespace) {
+        if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
         checked += 1;
-        for deviation in check::line(text) {
+        let found = if next == Next::TooLong { vec![too_long()] } else { check::line(&line) };
+        for deviation in found {
             deviations += 1;
             match display.format {
                 Format::Text => output.text(&format!(
@@ -84,4 +81,9 @@ fn checked(
         })?;
     }
     Ok(if deviations == 0 { Exit::Ok } else { Exit::Finding })
+}
+
+fn too_long() -> check::Deviation {
+    let message = format!("the line is longer than {} MiB", LINE_LIMIT >> 20);
+    check::Deviation { column: 1, message }
 }
