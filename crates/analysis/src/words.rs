@@ -138,8 +138,9 @@ pub fn visible_page(page: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Control characters, line separators and marks that turn the direction of writing.
-fn is_unsafe(c: char) -> bool {
+/// Returns whether a sign may steer what shows it: control characters, line separators and marks that turn the direction of
+/// writing.
+pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }

@@ -2,7 +2,10 @@
 
 use std::io::{self, BufWriter, Stdout, Write};
 
-use retryscope_analysis::words::visible_page;
+use retryscope_analysis::words::{is_unsafe, visible_page};
+use serde::Serialize as _;
+use serde_json::Serializer;
+use serde_json::ser::Formatter;
 
 /// Where a command writes its answer.
 pub(crate) struct Output {
@@ -21,13 +24,31 @@ impl Output {
 
     /// Writes one JSON value and a line end.
     pub(crate) fn json(&mut self, value: &serde_json::Value) -> anyhow::Result<()> {
-        serde_json::to_writer(&mut self.out, value)?;
+        value.serialize(&mut Serializer::with_formatter(&mut self.out, Visible))?;
         self.out.write_all(b"\n")?;
         Ok(())
     }
 
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
+    }
+}
+
+/// Writes what would steer a terminal as an escape, which is the same value to whoever reads JSON.
+struct Visible;
+
+impl Formatter for Visible {
+    fn write_string_fragment<W: Write + ?Sized>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
+        let mut rest = fragment;
+        while let Some((at, c)) = rest.char_indices().find(|(_, c)| is_unsafe(*c)) {
+            let (before, more) = rest.split_at(at);
+            out.write_all(before.as_bytes())?;
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                write!(out, "\\u{unit:04x}")?;
+            }
+            rest = more.get(c.len_utf8()..).unwrap_or_default();
+        }
+        out.write_all(rest.as_bytes())
     }
 }
 
