@@ -113,7 +113,9 @@ pub fn sums(of: &Sums) -> Map<String, Value> {
         ("amplification", ratio(of.countable.amplification())),
         ("retry_ratio", ratio(of.countable.retry_ratio())),
         ("waiting_ms", json!(of.waiting_ms)),
+        ("waiting_is_least", json!(of.waiting_is_least)),
         ("lost_ms", json!(of.lost_ms)),
+        ("lost_is_least", json!(of.lost_is_least)),
         (
             "waits",
             json!({"n": of.waits.count(), "p50_ms": at(0.5), "p90_ms": at(0.9), "p95_ms": at(0.95), "p99_ms": at(0.99), "max_ms": at(1.0)}),

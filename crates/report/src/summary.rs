@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::blocks::Block;
 use crate::json;
 use crate::page::quoted;
-use crate::text::{ID_SHOWN, asked, moment, out_of_quota, sent, waited};
+use crate::text::{self, ID_SHOWN, asked, moment, out_of_quota, sent, waited};
 
 /// Rows of a table that are shown on a screen.
 const SHOWN: usize = 10;
@@ -99,11 +99,8 @@ fn single_waits(waits: &Waits) -> Option<String> {
 
 /// Returns what was lost for a cell, where a bound is written short.
 fn lost(sums: &Sums) -> String {
-    match sums.lost_ms {
-        Some(ms) if !sums.lost_is_least => words::span(ms),
-        Some(ms) if ms > 0 => format!("≥{}", words::span(ms)),
-        _ => "?".to_owned(),
-    }
+    text::span(sums.lost_ms, sums.lost_is_least)
+        .map_or_else(|| "?".to_owned(), |span| span.replace("at least ", "≥"))
 }
 
 /// Returns the table of groups. Columns are narrow, so that ranges are written short.
@@ -262,7 +259,9 @@ pub fn csv(groups: &[Group], by: &[&'static str]) -> String {
         "retry_ratio_min",
         "retry_ratio_max",
         "waiting_ms",
+        "waiting_is_least",
         "lost_ms",
+        "lost_is_least",
         "wait_p50_ms",
         "wait_p95_ms",
     ];
@@ -283,10 +282,10 @@ pub fn csv(groups: &[Group], by: &[&'static str]) -> String {
         }));
         cells.push(ratio.map(|(min, _)| format!("{min:.4}")).unwrap_or_default());
         cells.push(ratio.and_then(|(_, max)| max).map(|max| format!("{max:.4}")).unwrap_or_default());
-        cells.extend(
-            [of.sums.waiting_ms, of.sums.lost_ms, of.sums.waits.at(0.5), of.sums.waits.at(0.95)]
-                .map(or_empty),
-        );
+        let least = |ms: Option<u64>, is_least: bool| [or_empty(ms), is_least.to_string()];
+        cells.extend(least(of.sums.waiting_ms, of.sums.waiting_is_least));
+        cells.extend(least(of.sums.lost_ms, of.sums.lost_is_least));
+        cells.extend([of.sums.waits.at(0.5), of.sums.waits.at(0.95)].map(or_empty));
         out.push_str(&(cells.join(",") + "\n"));
     }
     out
@@ -326,7 +325,7 @@ pub fn json<'a>(of: &Summary<'_>, path_of: &'a dyn Fn(retryscope_record::SourceI
 pub fn comparison(of: &Comparison, names: (&str, &str)) -> Vec<Block> {
     let line =
         |name: &str, show: &dyn Fn(&Sums) -> String| vec![name.to_owned(), show(&of.before), show(&of.after)];
-    let span = |ms: Option<u64>| ms.map_or_else(|| "?".to_owned(), words::span);
+    let span = |ms, is_least| text::span(ms, is_least).unwrap_or_else(|| "?".to_owned());
     let mut rows = vec![
         line("runs", &|g| g.runs.to_string()),
         line("runs with a failed turn", &|g| match g.runs {
@@ -339,9 +338,9 @@ pub fn comparison(of: &Comparison, names: (&str, &str)) -> Vec<Block> {
         line("retry ratio", &|g| g.countable.retry_ratio().map_or_else(|| "?".to_owned(), words::percent)),
         line("amplification", &|g| g.countable.amplification().map_or_else(|| "?".to_owned(), words::factor)),
         line("runs not countable", &|g| g.not_countable.to_string()),
-        line("waited", &|g| span(g.waiting_ms)),
-        line("lost", &|g| span(g.lost_ms)),
-        line("single waits, p50", &|g| span(g.waits.at(0.5))),
+        line("waited", &|g| span(g.waiting_ms, g.waiting_is_least)),
+        line("lost", &|g| span(g.lost_ms, g.lost_is_least)),
+        line("single waits, p50", &|g| span(g.waits.at(0.5), false)),
     ];
     let classes = of.classes.iter();
     rows.extend(classes.map(|(class, a, b)| vec![format!("failed: {class}"), a.to_string(), b.to_string()]));

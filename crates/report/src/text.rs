@@ -386,15 +386,20 @@ pub(crate) fn sent(of: &Sums) -> String {
 
 /// Says how long was waited; `None` where no log tells.
 pub(crate) fn waited(of: &Sums) -> Option<String> {
-    let told = |ms: Option<u64>, is_least: bool| match ms {
-        Some(ms) if !is_least => words::span(ms),
-        Some(ms) if ms > 0 => format!("at least {}", words::span(ms)),
-        _ => "an unknown time".to_owned(),
-    };
+    let told = |ms, is_least| span(ms, is_least).unwrap_or_else(|| "an unknown time".to_owned());
     (of.waiting_ms.is_some() || of.lost_ms.is_some()).then(|| {
         let waited = told(of.waiting_ms, of.waiting_is_least);
         format!("{waited} between attempts, {} lost in all", told(of.lost_ms, of.lost_is_least))
     })
+}
+
+/// Returns a span of time of which no more than the least may be known; `None` where nothing is.
+pub(crate) fn span(ms: Option<u64>, is_least: bool) -> Option<String> {
+    match ms {
+        Some(ms) if !is_least => Some(words::span(ms)),
+        Some(ms) if ms > 0 => Some(format!("at least {}", words::span(ms))),
+        _ => None,
+    }
 }
 
 /// Says that an account is out of quota, and until when.
