@@ -180,3 +180,106 @@ fn arguments_that_mean_nothing_are_told_or_mean_nothing_more() {
     assert_eq!(missing.code, 2);
     assert!(missing.stderr.contains("--write-baseline"), "{}", missing.stderr);
 }
+
+/// A failed run with any id.
+fn failed(run: &str) -> String {
+    [
+        r#"{"v":1,"type":"model.attempt","ts":"2026-11-29T20:00:00.000Z","run_id":"RUN","agent":"demo","request_id":"q","attempt":1,"outcome":"failed","status":503,"provider":"openai","model":"m","event_id":"a"}"#,
+        r#"{"v":1,"type":"model.failed","ts":"2026-11-29T20:00:01.000Z","run_id":"RUN","agent":"demo","request_id":"q","status":503,"event_id":"b"}"#,
+        r#"{"v":1,"type":"run.finished","ts":"2026-11-29T20:00:02.000Z","run_id":"RUN","agent":"demo","outcome":"failed","event_id":"c"}"#,
+    ]
+    .map(|line| line.replace("RUN", run) + "\n")
+    .concat()
+}
+
+/// Runs in a folder that holds the logs of two runs and a folder called `latest`.
+fn in_folder(args: &[&str]) -> Ran {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join("latest")).unwrap();
+    std::fs::create_dir_all(folder.path().join("team")).unwrap();
+    std::fs::write(folder.path().join("team/events.jsonl"), failed("team/7")).unwrap();
+    std::fs::write(folder.path().join("latest/events.jsonl"), failed("other").replace("20:00", "19:00"))
+        .unwrap();
+    let mut command = retryscope(args);
+    command.current_dir(folder.path()).env("RETRYSCOPE_ROOTS", folder.path());
+    run(command)
+}
+
+#[test]
+fn an_id_may_look_like_a_path_and_a_folder_like_a_word() {
+    let told = |args: &[&str]| in_folder(args).json()["run"]["run_id"].as_str().unwrap().to_owned();
+    assert_eq!(told(&["replay", "team/7", "--format", "json"]), "team/7");
+    assert_eq!(told(&["replay", "latest", "--format", "json"]), "team/7");
+    assert_eq!(told(&["replay", "./latest", "--format", "json"]), "other");
+    assert_eq!(told(&["replay", "latest/events.jsonl", "--format", "json"]), "other");
+    let audited = in_folder(&["audit", "team/7", "--format", "json", "--all"]).json();
+    let runs: std::collections::BTreeSet<&str> =
+        audited["findings"].as_array().unwrap().iter().map(|f| f["run_id"].as_str().unwrap()).collect();
+    assert_eq!(runs.into_iter().collect::<Vec<_>>(), ["team/7"]);
+    let both = in_folder(&["audit", "latest", "./team"]);
+    assert!(both.code == 2 && both.stderr.contains("--root ./team audit latest"), "{}", both.whole());
+}
+
+#[test]
+fn the_exit_code_is_asked_of_the_run_and_not_of_the_form() {
+    for more in [&["--recipients"][..], &[], &["--format", "json"], &["--share"]] {
+        let args = [&["replay", "team/7", "--exit-code"], more].concat();
+        assert_eq!(in_folder(&args).code, 1, "{args:?}");
+    }
+}
+
+#[test]
+fn a_comparison_has_two_sides_in_order() {
+    for form in ["prom", "csv"] {
+        let ran = in_folder(&["report", "--compare", "7d..1d", "--format", form]);
+        assert!(ran.code == 2 && ran.stderr.contains("text, json, markdown"), "{}", ran.whole());
+    }
+    let swapped = in_folder(&["report", "--compare", "1d..7d"]);
+    assert!(swapped.code == 2 && swapped.stderr.contains("--compare 7d..1d"), "{}", swapped.whole());
+}
+
+#[test]
+fn where_no_run_is_every_program_gets_its_object() {
+    let empty = tempfile::tempdir().unwrap();
+    let root = empty.path().to_str().unwrap();
+    for args in [&["audit"][..], &["report"], &[]] {
+        let text = ran(&[args, &["--root", root]].concat());
+        assert!(text.code == 2 && text.stderr.contains("no run was found below"), "{}", text.whole());
+        let json = ran(&[args, &["--root", root, "--format", "json"]].concat());
+        assert!(json.code == 0 && json.json()["schema"].is_string(), "{}", json.whole());
+    }
+}
+
+#[test]
+fn json_steers_no_terminal_and_says_the_same() {
+    let odd = "a\u{9b}31m\u{202e}b\u{7f}c\u{1f600}";
+    let (_folder, path) = log(&[&failed(odd)]);
+    let ran = ran(&["replay", &path, "--format", "json"]);
+    assert!(ran.stdout.chars().all(|c| !c.is_control() || c == '\n'), "{:?}", ran.stdout);
+    assert!(!ran.stdout.contains('\u{202e}') && ran.stdout.contains('\u{1f600}'), "{}", ran.stdout);
+    assert_eq!(ran.json()["run"]["run_id"], odd);
+}
+
+#[test]
+fn a_brief_answer_keeps_its_form_where_no_run_failed() {
+    let (_folder, path) = log(&[HEAD, ANSWER, END]);
+    let brief = ran(&["replay", "--root", &path, "--format", "brief"]).json();
+    assert_eq!((&brief["schema"], &brief["ok"]), (&"retryscope.replay.brief/1".into(), &true.into()));
+}
+
+#[test]
+fn a_baseline_of_what_was_read_in_part_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("events.jsonl");
+    std::fs::write(&log, failed("r") + "{broken\n").unwrap();
+    let baseline = folder.path().join("known.json");
+    let args = [
+        "--root",
+        log.to_str().unwrap(),
+        "audit",
+        "--baseline",
+        baseline.to_str().unwrap(),
+        "--write-baseline",
+    ];
+    assert_eq!(ran(&args).code, 3);
+}

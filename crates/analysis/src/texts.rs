@@ -67,12 +67,20 @@ impl Run {
         shared(agent, Names::Agent, change);
         shared(id, Names::Id, change);
         of_facts(facts, change);
-        candidates.iter_mut().for_each(|candidate| of_candidate(candidate, change));
+        for candidate in candidates.iter_mut() {
+            of_candidate(candidate, change);
+        }
         one(workload, Names::Kind, change);
         one(data_class, Names::DataClass, change);
-        turns.iter_mut().for_each(|turn| of_turn(turn, change));
-        blind_spots.iter_mut().for_each(|text| change(Names::Free, text));
-        ledger.iter_mut().for_each(|entry| of_entry(entry, change));
+        for turn in turns.iter_mut() {
+            of_turn(turn, change);
+        }
+        for text in blind_spots.iter_mut() {
+            change(Names::Free, text);
+        }
+        for entry in ledger.iter_mut() {
+            of_entry(entry, change);
+        }
         for (key, value) in settings {
             change(Names::Free, key);
             change(Names::Free, value);
@@ -152,7 +160,9 @@ fn of_turn(turn: &mut Turn, change: &mut Change<'_>) {
         of_failure(failure, change);
         of_candidate(Arc::make_mut(candidate), change);
     }
-    requests.iter_mut().for_each(|request| of_request(request, change));
+    for request in requests.iter_mut() {
+        of_request(request, change);
+    }
 }
 
 fn of_request(request: &mut LogicalRequest, change: &mut Change<'_>) {
@@ -180,7 +190,9 @@ fn of_request(request: &mut LogicalRequest, change: &mut Change<'_>) {
     of_candidate(Arc::make_mut(candidate), change);
     one(requested_model, Names::Model, change);
     one(stop_reason, Names::Free, change);
-    attempts.iter_mut().for_each(|attempt| of_attempt(attempt, change));
+    for attempt in attempts.iter_mut() {
+        of_attempt(attempt, change);
+    }
 }
 
 fn of_attempt(attempt: &mut Attempt, change: &mut Change<'_>) {
@@ -214,7 +226,9 @@ fn of_attempt(attempt: &mut Attempt, change: &mut Change<'_>) {
     if let Some(failure) = failure {
         of_failure(failure, change);
     }
-    changed.iter_mut().for_each(|part| change(Names::Kind, part));
+    for part in changed.iter_mut() {
+        change(Names::Kind, part);
+    }
     if let Some(api) = api {
         shared(api, Names::Free, change);
     }

@@ -77,7 +77,10 @@ fn a_copy_adds_nothing_whatever_its_name() {
         // A copy that was made in the middle of a line, and one whose last line lacks its end.
         for cut in [10, 1] {
             let whole = several(1..3);
-            let place = place(&[(original, several(1..4)), (copy, whole[..whole.len() - cut].to_owned())]);
+            let place = place(&[
+                (original, several(1..4)),
+                (copy, whole.get(..whole.len() - cut).unwrap().to_owned()),
+            ]);
             assert_eq!(counted_below(&place), [3, 6], "{original} {copy}");
         }
     }

@@ -29,7 +29,7 @@ fn headers_of(line: &Line) -> Vec<(&str, String)> {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let args: Vec<String> = std::env::args().collect();
+    let args: Vec<String> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let option = |name: &str| args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1));
     let input: Box<dyn BufRead> = match option("--input") {
         Some(path) => Box::new(BufReader::new(std::fs::File::open(path)?)),

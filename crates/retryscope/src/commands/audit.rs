@@ -36,7 +36,7 @@ pub(crate) fn run(
     let reader = open(reading, &args.run)?;
     reader.complain();
     let all = reader.runs();
-    if all.is_empty() {
+    if all.is_empty() && (display.format == Format::Text || args.pack.is_some() || args.write_baseline) {
         return Err(reader.nothing_found());
     }
     let runs = audited(&args.run, &all)?;
@@ -61,7 +61,7 @@ pub(crate) fn run(
         write_baseline(file, &findings)?;
         let known = words::number(violations(&findings), "finding is", "findings are");
         output.text(&format!("{known} known from now on\n"))?;
-        return Ok(Exit::Ok);
+        return Ok(reader.exit());
     }
     let unclear = findings.iter().any(|finding| finding.verdict == Verdict::Unknown);
     let broken = violations(&findings);
@@ -131,6 +131,12 @@ fn open(reading: &Reading, runs: &[String]) -> anyhow::Result<Reader> {
     let paths: Vec<PathBuf> = runs.iter().filter(|run| replay::is_path(run)).map(PathBuf::from).collect();
     if paths.is_empty() {
         return Reader::open(reading);
+    }
+    if let Some(id) = runs.iter().find(|run| !replay::is_path(run)) {
+        return Err(hinted(
+            format!("`{id}` is no path, and `{}` is one", paths[0].display()),
+            [format!("a run in it: retryscope --root {} audit {id}", paths[0].display())],
+        ));
     }
     for path in &paths {
         if !path.exists() {

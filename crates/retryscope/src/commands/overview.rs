@@ -17,7 +17,7 @@ pub(crate) fn run(reading: &Reading, display: Display, output: &mut Output) -> a
     let reader = Reader::open(reading)?;
     reader.complain();
     let all = reader.runs();
-    if all.is_empty() {
+    if all.is_empty() && display.format == Format::Text {
         return Err(reader.nothing_found());
     }
     let every: Vec<&Run> = all.iter().collect();

@@ -84,13 +84,13 @@ struct Told<'a> {
 
 fn show(of: &Told<'_>, args: &Replay, display: Display, output: &mut Output) -> anyhow::Result<Exit> {
     let (chosen, all, path_of, reader) = (&of.chosen, of.all, of.path_of, of.reader);
+    let failed = chosen.iter().any(|run| run.failed_turns() > 0);
+    let exit = if args.exit_code && failed { Exit::Finding } else { reader.exit() };
     if args.recipients {
-        return recipients::show(chosen, path_of, display, output).map(|()| reader.exit());
+        return recipients::show(chosen, path_of, display, output).map(|()| exit);
     }
     let children = Children::among(all);
-    let mut failed = false;
     for (index, run) in chosen.iter().enumerate() {
-        failed |= run.failed_turns() > 0;
         let turns = turns(run, args)?;
         if display.format == Format::Json && turns.is_empty() {
             output.json(&json::replay(run, None, children.of(run), reader.now, path_of))?;
@@ -121,10 +121,7 @@ fn show(of: &Told<'_>, args: &Replay, display: Display, output: &mut Output) -> 
             output.text(&format!("run {}: {}\n", run.key.id, told.join("; ")))?;
         }
     }
-    if args.exit_code && failed {
-        return Ok(Exit::Finding);
-    }
-    Ok(reader.exit())
+    Ok(exit)
 }
 
 /// A small object for a model or a wrapper: two sentences, no headers, no stacks.
@@ -187,9 +184,9 @@ fn turns<'a>(run: &'a Run, args: &Replay) -> anyhow::Result<Vec<&'a Turn>> {
     }
 }
 
-/// A run id never holds a slash, and a file that is there is meant.
+/// What begins like a path is one, and a file that is there is meant; `latest` is a word, and an id may hold a slash.
 pub(crate) fn is_path(text: &str) -> bool {
-    text.contains('/') || text.starts_with('.') || Path::new(text).exists()
+    text.starts_with(['.', '/', '~']) || text != "latest" && Path::new(text).exists()
 }
 
 fn in_order(all: &[Run]) -> Vec<&Run> {
@@ -240,6 +237,10 @@ fn none_failed(listed: &Listed, display: Display, output: &mut Output) -> anyhow
                 output.text(&format!("the newest run is {id}: retryscope replay latest\n"))?;
             }
         }
+        Format::Brief => output.json(&json!({
+            "schema": "retryscope.replay.brief/1", "ok": true, "code": "none_failed", "content": "no run failed",
+            "metadata": {"run_id": null, "retryable": null, "attempts": null, "retry_after_ms": null},
+        }))?,
         _ => {
             output.json(&json!({"schema": "retryscope.replay/1", "run": null, "summary": "no run failed", "runs": all.len()}))?;
         }

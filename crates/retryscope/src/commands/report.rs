@@ -18,6 +18,10 @@ pub(crate) fn run(
     args: &Report,
     output: &mut Output,
 ) -> anyhow::Result<Exit> {
+    if args.compare.is_some() && matches!(display.format, Format::Prom | Format::Csv) {
+        let forms = "its forms are text, json, markdown".to_owned();
+        return Err(hinted("a comparison has no such form", [forms]));
+    }
     let reader = Reader::open(reading)?;
     reader.complain();
     let window = Window::of(args.since.as_deref(), args.until.as_deref(), reader.now)?;
@@ -35,7 +39,7 @@ pub(crate) fn run(
         output.text(&metrics::text(&totals, &findings))?;
         return Ok(reader.exit());
     }
-    if all.is_empty() {
+    if all.is_empty() && (display.format == Format::Text || args.compare.is_some()) {
         return Err(reader.nothing_found());
     }
     if chosen.is_empty() && matches!(display.format, Format::Text | Format::Markdown) {
@@ -101,12 +105,6 @@ fn compared(of: &Sides<'_>, display: Display, output: &mut Output) -> anyhow::Re
         Format::Markdown => {
             let title = format!("{} and {}", names.0, names.1);
             output.text(&blocks::markdown(&title, &summary::comparison(&found, names)))?;
-        }
-        Format::Csv => {
-            return Err(hinted(
-                "a comparison has no such form",
-                ["its forms are text, json, markdown".to_owned()],
-            ));
         }
         _ => output.json(&summary::comparison_json(&found, names))?,
     }

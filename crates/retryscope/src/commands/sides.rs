@@ -54,6 +54,12 @@ pub(crate) fn sides<'a>(range: &str, runs: &[&'a Run], now: DateTime<Utc>) -> an
             ["retryscope report --by provider,model names what there is; versions stand in retryscope doctor".to_owned()],
         ));
     };
+    if from >= change {
+        return Err(hinted(
+            format!("`{a}` is not before `{b}`"),
+            [format!("the earlier time stands first: --compare {b}..{a}")],
+        ));
+    }
     let began = |run: &Run| run.started_at.or(run.ended_at);
     Ok(Sides {
         names: (format!("{a} to {b}"), format!("since {b}")),

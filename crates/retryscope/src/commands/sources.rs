@@ -9,6 +9,9 @@ use crate::context::Reader;
 use crate::exit::Exit;
 use crate::output::{Output, width};
 
+/// Places that could not be read and are named.
+const MOST_GAPS: usize = 20;
+
 pub(crate) fn run(reading: &Reading, display: Display, output: &mut Output) -> anyhow::Result<Exit> {
     let reader = Reader::open(reading)?;
     let scan = &reader.scan;
@@ -39,13 +42,17 @@ pub(crate) fn run(reading: &Reading, display: Display, output: &mut Output) -> a
         if reader.scan.is_incomplete() {
             page.space();
         }
-        for gap in scan.gaps.iter().take(20) {
+        for gap in scan.gaps.iter().take(MOST_GAPS) {
             page.line(&format!(
                 "{}{}: {}",
                 scan.path(gap.source).display(),
                 gap.place,
                 words::gap(&gap.kind)
             ));
+        }
+        if scan.gaps.len() > MOST_GAPS {
+            let more = scan.gaps.len() - MOST_GAPS;
+            page.line(&format!("and {more} more places that could not be read; --format json has all"));
         }
         for problem in &scan.problems {
             page.line(&format!("cannot read {}: {}", problem.path.display(), problem.message));
