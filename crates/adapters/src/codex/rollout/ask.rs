@@ -16,7 +16,7 @@ use crate::json::Object;
 /// The shortest wait before a repeat, in either loop: 200 ms with 10 % jitter. A server that states a wait may state none.
 const SHORTEST_WAIT: TimeDelta = TimeDelta::milliseconds(180);
 
-/// So long after a tool's result the next request is surely under way.
+/// So long after what leads to it, a tool's result or the context of a turn, a request is surely under way.
 const SURELY_SENT: TimeDelta = TimeDelta::milliseconds(1_000);
 
 /// Most dead streams of one request whose places are kept.
@@ -108,6 +108,8 @@ struct Open {
     result: bool,
     /// Only counts since the last context.
     clean: bool,
+    /// When it was asked for.
+    since: Option<DateTime<Utc>>,
     /// Nothing but counts since then.
     quiet_from: Option<DateTime<Utc>>,
     /// Streams that died.
@@ -390,6 +392,17 @@ impl Asking {
                 say,
             );
         }
+        let is_untouched = |open: &Open| !open.items && !open.result && open.died.is_empty();
+        let may_be_unsent =
+            |open: &Open| open.since.zip(say.at).is_none_or(|(since, at)| at - since < SURELY_SENT);
+        if self.open.take_if(|open| is_untouched(open) && may_be_unsent(open)).is_some() {
+            // The context of a request is written before the request is sent, and before the prompt of its turn.
+            say.mark(&Mark::Copied);
+            Self::hide(
+                "the session file does not say whether the last request had been sent when the turn was stopped",
+                say,
+            );
+        }
         if let Some(open) = self.open.take() {
             // Whether one more was sent after the last stream died is not said.
             tell_died(&open, open.died.len().saturating_sub(1), say);
@@ -428,9 +441,18 @@ impl Asking {
             let request =
                 ModelRequest::new().request_id(id.clone()).source(Source::Foreground).purpose("main");
             say.event(request.candidate(candidate));
-            let quiet_from = say.at;
+            let (since, quiet_from) = (say.at, say.at);
             (say.place, say.at) = (place, at);
-            Open { id, items: false, result: false, clean: false, quiet_from, died: Vec::new(), held: None }
+            Open {
+                id,
+                items: false,
+                result: false,
+                clean: false,
+                since,
+                quiet_from,
+                died: Vec::new(),
+                held: None,
+            }
         })
     }
 

@@ -46,6 +46,28 @@ fn a_count_without_usage_is_a_stream_that_died() {
     assert_eq!(ends(&read), [TurnOutcome::Succeeded]);
 }
 
+/// Whether a request of a turn that was stopped so many milliseconds after its context counts, and whether all are shown.
+fn stopped_after(ms: u32) -> (bool, bool) {
+    let stopped = format!(
+        r#"{{"timestamp":"2026-01-01T00:00:{:02}.{:03}Z","type":"event_msg","payload":{{"type":"turn_aborted","turn_id":"u","reason":"interrupted"}}}}"#,
+        1 + ms / 1_000,
+        ms % 1_000
+    );
+    let note = r#"{"timestamp":"2026-01-01T00:00:01.000Z","type":"response_item","payload":{"type":"message","role":"user"}}"#;
+    let read = read(&[META, CONTEXT, note, &stopped].join("\n"));
+    let has = |wanted: fn(&Mark) -> bool| {
+        read.items.iter().any(|(_, item)| matches!(item, Statement::Mark { mark, .. } if wanted(mark)))
+    };
+    let is_taken_back = has(|mark| matches!(mark, Mark::Copied));
+    (!is_taken_back, !has(|mark| matches!(mark, Mark::Shows { requests: Shown::Some, .. })))
+}
+
+#[test]
+fn a_turn_that_is_stopped_at_once_may_have_asked_for_nothing() {
+    assert_eq!(stopped_after(400), (false, false));
+    assert_eq!(stopped_after(4_000), (true, true));
+}
+
 /// A summary of the conversation between a tool's result and the answer, after these streams of it.
 fn summarized(streams: usize, named: &str) -> Collected {
     let at = |kind: &str, payload: &str| {
