@@ -165,8 +165,7 @@ impl LineDecoder for Stdout {
             }
             (Some("assistant"), _) => self.assistant(&record, &mut say),
             (Some("user"), _) => {
-                let content = record.object("message").and_then(|message| message.raw("content"));
-                self.now().is_interrupted |= content.is_some_and(is_interrupt);
+                self.now().is_interrupted |= record.object("message").as_ref().is_some_and(is_interrupt);
                 if record.raw("parent_tool_use_id").is_none() {
                     let session = self.now();
                     let before = std::mem::replace(&mut session.main.last, Last::Said);

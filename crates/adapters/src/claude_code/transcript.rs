@@ -91,10 +91,16 @@ fn is_tool_result(record: &Object<'_>) -> bool {
 
 const NO_RETRIES: &str = "this version's transcript does not show retries";
 
-/// Returns whether the content of a message says it: as the whole text, or as one of its parts.
-pub(super) fn is_interrupt(content: &str) -> bool {
+/// Returns whether a message says that the person interrupted: as its whole text, or as one of its parts. What a tool gave
+/// may hold the same words.
+pub(super) fn is_interrupt(message: &Object<'_>) -> bool {
+    let content = message.raw("content").unwrap_or_default();
+    let is_text = |block: &Object<'_>| {
+        block.is("type", "text") && block.str("text").is_some_and(|text| text.starts_with(INTERRUPT))
+    };
     content.strip_prefix('"').is_some_and(|text| text.starts_with(INTERRUPT))
-        || may_interrupt(content.as_bytes()) && content.contains(&format!("\"text\":\"{INTERRUPT}"))
+        || may_interrupt(content.as_bytes())
+            && message.objects("content").is_some_and(|blocks| blocks.iter().any(is_text))
 }
 
 /// Beginnings of lines that the program writes in the person's name: commands, what they gave, and what ended beside the
@@ -306,7 +312,7 @@ impl Transcript {
 
     fn user(&mut self, record: &Object<'_>, message: &Object<'_>, say: &mut Say<'_>) {
         let content = message.raw("content").unwrap_or("");
-        if is_interrupt(content) {
+        if is_interrupt(message) {
             self.close_request();
             let turn = self.turn.clone();
             let outcome = TurnOutcome::Cancelled;

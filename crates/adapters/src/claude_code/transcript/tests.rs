@@ -480,3 +480,31 @@ fn what_is_asked_after_an_empty_answer_repeats_nothing() {
         assert_eq!(count(lines(&answer("q1").replace("end_turn", stop))), 1);
     }
 }
+
+#[test]
+fn a_tool_may_give_the_words_of_an_interruption() {
+    let cancels = |content: &str| {
+        let line = format!(
+            r#"{{"type":"user","sessionId":"s","uuid":"i","message":{{"role":"user","content":{content}}}}}"#
+        );
+        let mut sink = Collected::default();
+        let mut transcript = Transcript::default();
+        for line in [PROMPT, &line] {
+            transcript.line(Place::Whole, line.as_bytes(), &mut sink);
+        }
+        let ends = |item: &Statement| {
+            matches!(
+                item,
+                Statement::Mark { mark: Mark::TurnEnded { outcome: TurnOutcome::Cancelled, .. }, .. }
+            )
+        };
+        sink.items.iter().any(|(_, item)| ends(item))
+    };
+    let words = "[Request interrupted by user for tool use] was what the log said";
+    let text = format!(r#"{{"type":"text","text":"{words}"}}"#);
+    assert!(cancels(&format!("\"{words}\"")));
+    assert!(cancels(&format!("[{text}]")));
+    assert!(cancels(&format!(r#"[{{"type":"tool_result","tool_use_id":"t","content":"x"}},{text}]"#)));
+    assert!(!cancels(&format!(r#"[{{"type":"tool_result","tool_use_id":"t","content":[{text}]}}]"#)));
+    assert!(!cancels(&format!(r#"[{{"type":"text","text":"see: {words}"}}]"#)));
+}
