@@ -215,3 +215,43 @@ mod opencode {
         assert_eq!(runs_of(&log(&(line("ses_two") + "\n"))).len(), 2);
     }
 }
+
+mod own {
+    use super::*;
+
+    /// Logical and upstream requests of a log of these events; each is a second, a type and further members.
+    fn counted(events: &[(u32, &str, &str)]) -> [Bound; 2] {
+        let line = |(second, kind, more): &(u32, &str, &str)| {
+            format!(
+                r#"{{"v":1,"type":"{kind}","ts":"2026-11-30T10:{:02}:{:02}.000Z","run_id":"r","agent":"x"{more}}}"#,
+                second / 60,
+                second % 60
+            ) + "\n"
+        };
+        let run = run_of(&[("events.jsonl", events.iter().map(line).collect())]);
+        let [logical, upstream, ..] = counts(&run);
+        [logical, upstream]
+    }
+
+    const RETRY: &str = r#","attempt":1,"status":503,"delay_ms":100"#;
+    const FINISHED: (u32, &str, &str) = (99, "run.finished", r#","outcome":"succeeded""#);
+
+    #[test]
+    fn a_request_that_is_asked_for_again_is_another_one() {
+        let (request, retry, response) = ("model.request", "model.retry", "model.response");
+        // The first one has no end: whether it was sent again is not told.
+        let without_ids =
+            [(0, request, ""), (1, retry, RETRY), (5, request, ""), (8, response, ""), FINISHED];
+        assert_eq!(counted(&without_ids), [Bound::exact(2), Bound::range(2, Some(3))]);
+        let again = r#","request_id":"1","attempt":1,"status":503,"delay_ms":100"#;
+        let id = r#","request_id":"1""#;
+        let answered = [(0, request, id), (1, retry, again), (3, response, id)];
+        let later = [(60, request, id), (61, retry, again), (63, response, id), FINISHED];
+        assert_eq!(counted(&[&answered[..], &later].concat()), [Bound::exact(2), Bound::exact(4)]);
+        // Near misses: the record of a request that is merely late, and one that is open.
+        let late = [&answered[..], &[(0, request, id), FINISHED]].concat();
+        assert_eq!(counted(&late), [Bound::exact(1), Bound::exact(2)]);
+        let open = [(0, request, id), (1, retry, again), (2, request, id), (3, response, id), FINISHED];
+        assert_eq!(counted(&open), [Bound::exact(1), Bound::exact(2)]);
+    }
+}

@@ -3,7 +3,7 @@
 //! Each view's counts are sound by themselves, so what all of them allow together is sound too. Not for: which turns belong
 //! together (see the module above).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use retryscope_events::{AttemptKind, AttemptOutcome, Source};
@@ -130,9 +130,11 @@ impl Ending {
 
 /// Where several views use the agent's own request ids: the sum over the requests, each intersected over its views.
 fn joined_by_id(group: &Joined<'_>, source: Source) -> Option<Counts> {
+    // Ids that were used again tell nothing.
     let native = |turn: &TurnView| {
-        let mut of = turn.requests.iter().filter(|r| r.source == source).peekable();
-        of.peek().is_some() && of.all(|r| r.id_is_native)
+        let of = || turn.requests.iter().filter(|r| r.source == source);
+        let ids: BTreeSet<&str> = of().filter(|r| r.id_is_native).map(|r| r.id.as_str()).collect();
+        !ids.is_empty() && ids.len() == of().count()
     };
     let views: Vec<_> = group.iter().filter(|(_, turn)| native(turn)).collect();
     if views.len() < 2 {

@@ -18,7 +18,7 @@ use crate::run::Told;
 
 use super::candidate::differs;
 use super::memo::Memo;
-use super::request::{FallbacksSeen, Pending, RequestView, close};
+use super::request::{FallbacksSeen, Pending, RequestView, leave_open};
 use super::{End, ViewOfRun};
 
 /// What a body says of a failure: the bodies of failures name most of it alike, and some say more.
@@ -91,64 +91,73 @@ impl ViewOfRun {
         id: Option<&String>,
         memo: &mut Memo,
     ) -> &mut RequestView {
-        let visibility = self.foreground;
-        let has_gap = self.turns[turn].has_gap;
         let requests = &self.turns[turn].requests;
         let found = match id {
             Some(id) => self.request_ids.find(turn, requests, id),
             None => requests.iter().rposition(|r| r.end.is_none()),
         };
-        let index = found.unwrap_or_else(|| {
-            self.next_local += 1;
-            let named = Candidate {
-                provider: self.facts.provider.clone(),
-                model: self.facts.model.clone(),
-                ..Candidate::default()
-            };
-            let requests = &mut self.turns[turn].requests;
-            let index = requests.len();
-            if index == 0 {
-                requests.reserve_exact(1);
-            }
-            requests.push(RequestView {
-                id: id.cloned().unwrap_or_else(|| format!("#{}", self.next_local)),
-                id_is_native: id.is_some_and(|id| !id.starts_with('#')),
-                source: Source::Foreground,
-                visibility,
-                purpose: None,
-                step: event.step,
-                candidate: memo.candidate(&named),
-                attempts: Vec::new(),
-                end: None,
-                usage: None,
-                requested_model: None,
-                stop_reason: None,
-                decision: None,
-                told_attempts: None,
-                own_records: 0,
-                retry_number: None,
-                fallbacks_seen: FallbacksSeen::default(),
-                maybe_missing: 0,
-                extra: None,
-                sent_once_each: false,
-                basis: None,
-                sent_by: None,
-                origin,
-                source_is_open: has_gap,
-                is_left_open: false,
-                explicit: false,
-                pending: None,
-                next_kind: None,
-                opened_at: event.ts,
-                api: None,
-            });
-            index
-        });
+        let index = found.unwrap_or_else(|| self.new_request(turn, origin, event, id, memo));
         let request = &mut self.turns[turn].requests[index];
         if request.api.as_deref() != self.facts.api.as_deref() {
             request.api = self.facts.api.as_deref().map(Into::into);
         }
         request
+    }
+
+    /// Adds a request to a turn; returns its place.
+    fn new_request(
+        &mut self,
+        turn: usize,
+        origin: Origin,
+        event: &Event,
+        id: Option<&String>,
+        memo: &mut Memo,
+    ) -> usize {
+        self.next_local += 1;
+        let named = Candidate {
+            provider: self.facts.provider.clone(),
+            model: self.facts.model.clone(),
+            ..Candidate::default()
+        };
+        let has_gap = self.turns[turn].has_gap;
+        let requests = &mut self.turns[turn].requests;
+        let index = requests.len();
+        if index == 0 {
+            requests.reserve_exact(1);
+        }
+        requests.push(RequestView {
+            id: id.cloned().unwrap_or_else(|| format!("#{}", self.next_local)),
+            id_is_native: id.is_some_and(|id| !id.starts_with('#')),
+            source: Source::Foreground,
+            visibility: self.foreground,
+            purpose: None,
+            step: event.step,
+            candidate: memo.candidate(&named),
+            attempts: Vec::new(),
+            end: None,
+            usage: None,
+            requested_model: None,
+            stop_reason: None,
+            decision: None,
+            told_attempts: None,
+            own_records: 0,
+            retry_number: None,
+            fallbacks_seen: FallbacksSeen::default(),
+            maybe_missing: 0,
+            extra: None,
+            sent_once_each: false,
+            basis: None,
+            sent_by: None,
+            origin,
+            source_is_open: has_gap,
+            is_left_open: false,
+            explicit: false,
+            pending: None,
+            next_kind: None,
+            opened_at: event.ts,
+            api: None,
+        });
+        index
     }
 
     pub(super) fn request(
@@ -166,10 +175,21 @@ impl ViewOfRun {
             self.turns[turn].end = None;
         }
         // Without an id, a new request is a new request, also when the one before has no end in the log.
-        if body.request_id.is_none() {
-            for open in self.turns[turn].requests.iter_mut().filter(|r| r.end.is_none()) {
-                close(open, origin, None, TurnOutcome::Unknown, false);
+        let asks_anew = match &body.request_id {
+            None => {
+                for open in self.turns[turn].requests.iter_mut().filter(|r| r.end.is_none()) {
+                    leave_open(open, origin, event.ts);
+                }
+                true
             }
+            // A writer may begin to count again: what is asked for under a number after its end is asked for anew.
+            Some(id) => {
+                let known = self.request_ids.find(turn, &self.turns[turn].requests, id);
+                known.is_some_and(|known| self.turns[turn].requests[known].was_over_before(event.ts))
+            }
+        };
+        if asks_anew {
+            self.new_request(turn, origin, event, body.request_id.as_ref(), memo);
         }
         let request = self.request_of(turn, origin, event, body.request_id.as_ref(), memo);
         if let Some(candidate) = &body.candidate {
