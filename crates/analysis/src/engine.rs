@@ -62,6 +62,8 @@ pub struct Engine {
     gone: Vec<RunKey>,
     /// Where the run stands that each source spoke of last.
     last: HashMap<SourceId, usize>,
+    /// Where the runs stand that each source spoke of since something in it could not be read; some may be gone since.
+    fresh: HashMap<SourceId, Vec<usize>>,
     /// Sources of which the last thing known is that something could not be read.
     gapped: HashSet<SourceId>,
     /// Sources in which something could not be read.
@@ -79,6 +81,8 @@ struct KnownRun {
     views: Vec<(SourceKey, ViewOfRun)>,
     /// Sources that spoke of it.
     speakers: Vec<SourceId>,
+    /// Those of them that did so since something in them could not be read.
+    fresh: Vec<SourceId>,
     is_dirty: bool,
 }
 
@@ -183,25 +187,55 @@ impl Engine {
         }
         self.has_gaps.insert(source);
         let last = self.last.get(&source).copied();
-        for place in 0..self.known.len() {
-            let speaks = self.known[place].as_ref().is_some_and(|run| run.speakers.contains(&source));
+        // Of what was hit before, and not spoken of since, nothing more is lost.
+        for place in self.fresh.remove(&source).unwrap_or_default() {
+            let Some(run) = &mut self.known[place] else { continue };
+            let spoken = run.fresh.len();
+            run.fresh.retain(|speaker| *speaker != source);
+            let speaks = run.fresh.len() < spoken;
             let is_hit = |view: &&mut ViewOfRun| Some(place) == last || view.is_open();
             if speaks && let Some(view) = self.view(place, kind, source).filter(is_hit) {
                 view.gap();
                 self.soil(place);
             }
         }
+        if let Some(last) = last {
+            self.note_fresh(last, source);
+        }
+    }
+
+    /// Takes note that a source spoke of a run.
+    fn note_fresh(&mut self, place: usize, source: SourceId) {
+        let Some(run) = &mut self.known[place] else { return };
+        if run.fresh.contains(&source) {
+            return;
+        }
+        run.fresh.push(source);
+        let places = self.fresh.entry(source).or_default();
+        // Runs that were forgotten leave their places behind.
+        if places.len() > 1_000 && places.len() > 2 * self.known.len() {
+            let known = &self.known;
+            let is_there = |place: &usize| {
+                known.get(*place).and_then(Option::as_ref).is_some_and(|run| run.fresh.contains(&source))
+            };
+            places.retain(is_there);
+            places.sort_unstable();
+            places.dedup();
+        }
+        places.push(place);
     }
 
     /// Forgets what a source said, because it was rewritten and will be read again.
     pub fn reset_source(&mut self, source: SourceId) {
         self.records.forget(source);
+        self.fresh.remove(&source);
         // It speaks of its runs, and of what it lost, anew.
         self.last.remove(&source);
         self.gapped.remove(&source);
         self.has_gaps.remove(&source);
         for place in 0..self.known.len() {
             let Some(run) = &mut self.known[place] else { continue };
+            run.fresh.retain(|speaker| *speaker != source);
             let before = run.views.len();
             run.views.retain(|(key, _)| key.source != Some(source));
             if run.views.len() < before {
@@ -356,6 +390,7 @@ impl Engine {
             {
                 run.speakers.push(source);
             }
+            self.note_fresh(place, source);
             place
         });
         self.soil(place);
@@ -371,8 +406,13 @@ impl Engine {
             self.known.push(None);
             self.known.len() - 1
         });
-        self.known[place] =
-            Some(KnownRun { key: key.clone(), views: Vec::new(), speakers: Vec::new(), is_dirty: false });
+        self.known[place] = Some(KnownRun {
+            key: key.clone(),
+            views: Vec::new(),
+            speakers: Vec::new(),
+            fresh: Vec::new(),
+            is_dirty: false,
+        });
         self.places.insert(key.clone(), place);
         place
     }

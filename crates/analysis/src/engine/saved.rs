@@ -69,6 +69,9 @@ impl Engine {
             let place = self.place_of(&run);
             self.soil(place);
             view.share(&mut self.memo);
+            for speaker in speakers.iter().chain([&source]) {
+                self.note_fresh(place, *speaker);
+            }
             if let Some(run) = &mut self.known[place] {
                 *view_at(&mut run.views, key) = view;
                 run.speakers = speakers;
