@@ -5,7 +5,7 @@
 
 mod sequence;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -71,9 +71,12 @@ struct Agents {
     /// The run whose agent was said last.
     #[serde(skip)]
     last: String,
+    /// Runs that were asked for since they were named, or since they might have been forgotten.
+    #[serde(skip)]
+    asked: HashSet<String>,
 }
 
-/// Runs whose agent is remembered; beyond, the one named first is forgotten.
+/// Runs whose agent is remembered; beyond, the one named first is forgotten, unless it was asked for.
 const RUN_LIMIT: usize = 1_000;
 
 impl Agents {
@@ -91,14 +94,32 @@ impl Agents {
                 let agent = agent.unwrap_or_else(|| event.agent.as_deref().unwrap_or_default().into());
                 self.by_run.insert(event.run_id.clone(), agent);
                 self.order.push_back(event.run_id.clone());
-                if self.order.len() > RUN_LIMIT
-                    && let Some(oldest) = self.order.pop_front()
-                {
-                    self.by_run.remove(&oldest);
+                if self.order.len() > RUN_LIMIT {
+                    self.forget_one();
                 }
                 None
             }
-            None => self.by_run.get(&event.run_id).cloned(),
+            None => {
+                let agent = self.by_run.get(&event.run_id).cloned();
+                if agent.is_some() && !self.asked.contains(&event.run_id) {
+                    self.asked.insert(event.run_id.clone());
+                }
+                agent
+            }
+        }
+    }
+}
+
+impl Agents {
+    fn forget_one(&mut self) {
+        // Each is passed over once at most.
+        while let Some(oldest) = self.order.pop_front() {
+            if self.asked.remove(&oldest) {
+                self.order.push_back(oldest);
+            } else {
+                self.by_run.remove(&oldest);
+                return;
+            }
         }
     }
 }
@@ -152,5 +173,39 @@ impl Events {
             sink.gap(place, GapKind::UnusableField { name: name.to_owned() });
         }
         sink.item(place, Item::Event(event, None));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use retryscope_record::{Collected, Statement};
+
+    use super::*;
+
+    #[test]
+    fn the_agent_of_a_run_that_goes_on_is_not_forgotten() {
+        let line = |run: &str, agent: &str| {
+            format!(
+                r#"{{"v":1,"type":"model.request","ts":"2026-01-01T00:00:00.000Z","run_id":"{run}"{agent}}}"#
+            )
+        };
+        let (mut sink, mut events) = (Collected::default(), Events::default());
+        let mut read = |run: &str, agent: &str| {
+            events.line(Place::Whole, line(run, agent).as_bytes(), &mut sink);
+        };
+        read("long", r#","agent":"a""#);
+        for n in 0..3 * RUN_LIMIT {
+            read(&format!("short{n}"), r#","agent":"a""#);
+            if n.is_multiple_of(RUN_LIMIT / 2) {
+                read("long", "");
+            }
+        }
+        let of_long = sink.items.iter().filter_map(|(_, item)| match item {
+            Statement::Event(event, _) if event.run_id == "long" => Some(event.agent.as_deref()),
+            _ => None,
+        });
+        let of_long: Vec<_> = of_long.collect();
+        assert!(of_long.len() > 5 && of_long.iter().all(|agent| *agent == Some("a")), "{of_long:?}");
+        assert!(events.agents.lock().unwrap_or_else(PoisonError::into_inner).by_run.len() <= RUN_LIMIT);
     }
 }
