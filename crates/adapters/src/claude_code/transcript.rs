@@ -58,7 +58,12 @@ pub(super) struct Transcript {
     last: LastAnswer,
     /// The event that was said last: the next one has the same run, and mostly the same turn.
     event: Option<Box<Event>>,
+    /// What is known of further runs in this file, the one that was left last at the end.
+    others: Vec<Transcript>,
 }
+
+/// Further runs of a file that may go on where they were left.
+const MOST_OTHERS: usize = 8;
 
 /// The answer that came last.
 #[derive(Default)]
@@ -267,6 +272,7 @@ impl Transcript {
             None => RunKey::new(AGENT, session),
         };
         let version = version.map(Cow::into_owned);
+        let is_new = !is_same && !self.switch(&key, sink);
         let is_other_version = version.is_some() && self.version.is_some() && version != self.version;
         self.version = version.or(self.version.take());
         let facts = Facts {
@@ -275,15 +281,8 @@ impl Transcript {
             directory: record.string("cwd"),
             ..Facts::default()
         };
-        if self.run.as_ref() != Some(&key) {
-            if self.run.replace(key.clone()).is_some() {
-                self.begun = Begun::default();
-            }
-            self.shown = None;
-            self.request = None;
-            self.ended.clear();
-            self.turn = None;
-            self.maybe_prompt = None;
+        if is_new {
+            self.run = Some(key.clone());
             let mut say = Say { place, run: key.clone(), at: None, event: &mut None, sink };
             self.show(Shown::None, NO_RETRIES, &mut say);
             let mark = Mark::Shows {
@@ -301,6 +300,29 @@ impl Transcript {
             self.show(Shown::None, NO_RETRIES, &mut say);
         }
         sink.item(place, Item::Mark { run: &key, at: None, mark: &Mark::Facts(facts) });
+    }
+
+    /// Goes on with what is known of another run, which is nothing for a new one; returns whether there was something.
+    fn switch(&mut self, key: &RunKey, sink: &mut dyn Sink) -> bool {
+        if self.run.is_none() {
+            return false;
+        }
+        self.tell_early(sink);
+        let mut others = std::mem::take(&mut self.others);
+        let known = others.iter().position(|other| other.run.as_ref() == Some(key));
+        let next = known.map(|place| others.remove(place));
+        let is_known = next.is_some();
+        let before = std::mem::replace(self, next.unwrap_or_default());
+        if self.prompts == 0 {
+            // A copied answer may name another session than its prompt.
+            self.asked_in.clone_from(&before.asked_in);
+        }
+        others.push(before);
+        if others.len() > MOST_OTHERS {
+            others.remove(0);
+        }
+        self.others = others;
+        is_known
     }
 
     fn show(&mut self, attempts: Shown, because: &'static str, say: &mut Say<'_>) {

@@ -508,3 +508,36 @@ fn a_tool_may_give_the_words_of_an_interruption() {
     assert!(!cancels(&format!(r#"[{{"type":"tool_result","tool_use_id":"t","content":[{text}]}}]"#)));
     assert!(!cancels(&format!(r#"[{{"type":"text","text":"see: {words}"}}]"#)));
 }
+
+#[test]
+fn sessions_in_one_stream_are_told_as_they_are_in_files_of_their_own() {
+    let of = |session: &str, with_lines: bool| -> Vec<String> {
+        let line = |kind: &str, more: &str| format!(r#"{{"type":"{kind}","sessionId":"{session}",{more}}}"#);
+        let request =
+            line("api-request", r#""id":"q","querySource":"sdk","tail":["x"],"params":{"model":"m"}"#);
+        let error =
+            line("system", r#""subtype":"api_error","uuid":"e","retryAttempt":1,"error":{"status":500}"#);
+        let answer = r#""uuid":"a","message":{"id":"i","model":"m","content":[{"type":"text","text":"x"}],"stop_reason":"end_turn"}"#;
+        let mut lines = vec![line("user", r#""uuid":"p","message":{"role":"user","content":"x"}"#)];
+        lines.extend(with_lines.then_some(request));
+        lines.extend([error, line("assistant", answer)]);
+        lines.iter().map(|line| line.replace("\"uuid\":\"", &format!("\"uuid\":\"{session}"))).collect()
+    };
+    let told = |lines: &[String]| {
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let mut told: Vec<String> = read(&lines)
+            .into_iter()
+            .map(|(event, _)| format!("{} {:?} {}", event.run_id, event.turn, event.body.kind()))
+            .collect();
+        told.sort();
+        told
+    };
+    for (first, second) in [(true, false), (false, true), (true, true)] {
+        let (a, b) = (of("a", first), of("b", second));
+        let mut apart = [told(&a), told(&b)].concat();
+        apart.sort();
+        assert_eq!(told(&[&a[..], &b].concat()), apart);
+        let mixed: Vec<String> = (0..4).flat_map(|n| [a.get(n), b.get(n)]).flatten().cloned().collect();
+        assert_eq!(told(&mixed), apart);
+    }
+}
