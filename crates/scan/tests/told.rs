@@ -194,6 +194,27 @@ mod claude_code {
         assert_eq!(models(&printed("claude-x-4[1m]", "claude-x-4")), ["claude-x-4", "claude-x-4"]);
         assert_eq!(models(&printed("claude-x-4", "claude-y-4")), ["claude-x-4", "claude-y-4"]);
     }
+
+    #[test]
+    fn a_side_call_of_one_turn_is_not_taken_back_by_the_next() {
+        let side = "[API REQUEST] /v1/messages source=generate_session_title";
+        let turn = |more: &[&'static str]| {
+            let all = [&["[engine] turn 1 start", "[API REQUEST] /v1/messages source=sdk"], more];
+            [&all.concat()[..], &["[engine] turn 1 end (turns=1 stop=end_turn)"]].concat()
+        };
+        let shown = |turns: &[Vec<&str>]| {
+            let line = |(n, text): (usize, &&str)| format!("2026-11-30T10:00:{n:02}.000Z [DEBUG] {text}\n");
+            let text = turns.concat().iter().enumerate().map(line).collect();
+            let id = "55555555-5555-4555-8555-555555555555";
+            let run = run_of(&[(&format!(".claude/debug/{id}.txt"), text)]);
+            assert_eq!(run.counts.logical_requests.bound, Bound::exact(turns.len() as u64));
+            run.background_counts.logical_requests.is_visible()
+        };
+        assert!(shown(&[turn(&[]), turn(&[])]));
+        for turns in [[turn(&[side]), turn(&[])], [turn(&[]), turn(&[side])]] {
+            assert!(!shown(&turns));
+        }
+    }
 }
 
 mod opencode {

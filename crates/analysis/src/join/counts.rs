@@ -313,10 +313,11 @@ fn sum_of(turn: &TurnView, source: Source, settled: bool) -> Counts {
 }
 
 fn requests_shown(part: &Part<'_>, turn: &TurnView, source: Source) -> Shown {
-    match source {
-        Source::Foreground => turn.foreground_requests.unwrap_or(visibility(part, source).0),
-        Source::Background => visibility(part, source).0,
-    }
+    let of_turn = match source {
+        Source::Foreground => turn.foreground_requests,
+        Source::Background => turn.background_requests,
+    };
+    of_turn.unwrap_or(visibility(part, source).0)
 }
 
 /// Adds the failed request that ended a turn and is not in the view.

@@ -64,7 +64,12 @@ impl ViewOfRun {
                             open.foreground_requests = Some(*requests);
                         }
                     }
-                    Source::Background => self.background = shown,
+                    Source::Background => {
+                        self.background = shown;
+                        if let Some(open) = self.turns.last_mut().filter(|turn| turn.end.is_none()) {
+                            open.background_requests = Some(*requests);
+                        }
+                    }
                 }
             }
             Mark::Sends { request_id, attempt_id, min, max, basis } => {

@@ -129,6 +129,9 @@ pub(crate) struct TurnView {
     /// How much of this turn's foreground requests is shown, where the source says so within the turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) foreground_requests: Option<Shown>,
+    /// The same of its background requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) background_requests: Option<Shown>,
     /// It may go on with a turn of which another source holds the beginning.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) begins_elsewhere: bool,
