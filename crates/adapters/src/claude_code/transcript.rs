@@ -87,6 +87,8 @@ struct Prompt {
     turn: String,
     uuid: Option<String>,
     at: Option<DateTime<Utc>>,
+    /// The program wrote it in the person's name.
+    is_beside: bool,
 }
 
 /// Returns whether a `user` line says what a tool gave, in the form that has a member for it.
@@ -364,8 +366,9 @@ impl Transcript {
         let has_id = prompt_id.is_some();
         // Without a prompt id the prompt's own line names the turn.
         let turn = prompt_id.or_else(|| uuid.clone()).unwrap_or_else(|| format!("#{}", self.prompts));
-        self.maybe_prompt = Some(Prompt { turn, uuid, at: say.at });
-        if !is_beside(content) && (has_id || !self.has_prompt_ids) {
+        let is_beside = is_beside(content);
+        self.maybe_prompt = Some(Prompt { turn, uuid, at: say.at, is_beside });
+        if !is_beside && (has_id || !self.has_prompt_ids) {
             self.begin_turn(say);
         }
         self.has_prompt_ids |= has_id;
@@ -380,7 +383,7 @@ impl Transcript {
 
     /// Begins the turn of a prompt that was written down.
     fn begin_turn(&mut self, say: &mut Say<'_>) {
-        let Some(Prompt { turn, uuid, at }) = self.maybe_prompt.take() else { return };
+        let Some(Prompt { turn, uuid, at, .. }) = self.maybe_prompt.take() else { return };
         let turn = Some(turn);
         if self.turn != turn {
             self.close_request();

@@ -8,7 +8,7 @@ use retryscope_events::{Candidate, Layer, ModelAttempt, ModelFailed, ModelReques
 use retryscope_record::{Anchor, GapKind, Mark, RawFailure, Shown};
 
 use super::{Say, Transcript};
-use crate::claude_code::{model_of, provider_of_model};
+use crate::claude_code::{is_main, model_of, provider_of_model};
 use crate::json::Object;
 
 /// Requests whose chain is remembered; a base is nearly always the request just before.
@@ -83,6 +83,11 @@ impl Transcript {
             // The same line again.
             return;
         }
+        let query = record.string("querySource").unwrap_or_default();
+        if is_side(&query) {
+            self.side_request(record, params, id, say);
+            return;
+        }
         let lost_a_line = std::mem::take(&mut self.unread);
         let names_base = record.raw("base").is_some();
         if !self.has_request_lines {
@@ -93,9 +98,14 @@ impl Transcript {
             }
         }
         self.show(Shown::All, "each request has a line of its own", say);
-        let messages = record.u64("keep").unwrap_or(0) + record.length("tail").unwrap_or(0);
+        let messages = messages(record);
         let base = record.str("base").and_then(|base| self.chains.get(&Anchor::of(&base)));
-        // Another prompt is another request, even where what was cancelled left the conversation as it was before.
+        // Another prompt is another request, even where what was cancelled left the conversation as it was before. What the
+        // program writes beside the conversation is none where the very same request goes out again.
+        let digest = record.str("requestDigest").map(|digest| Anchor::of(&digest));
+        let is_same =
+            base.is_some_and(|base| base.messages == messages && digest.is_some() && base.digest == digest);
+        self.maybe_prompt.take_if(|prompt| prompt.is_beside && is_same);
         let prompted = self.maybe_prompt.is_some();
         // An answer with nothing in it leaves the conversation as it was, too.
         let answered = self.request.as_ref().filter(|r| r.is_answered).map(|r| r.id.as_str());
@@ -124,7 +134,7 @@ impl Transcript {
             messages,
             max_tokens: params.u64("max_tokens"),
             shape: record.str("shapeHash").map(|hash| Anchor::of(&hash)),
-            digest: record.str("requestDigest").map(|digest| Anchor::of(&digest)),
+            digest,
         };
         let changed = base.filter(|_| !is_new).map(|base| changes(base, &chain));
         let model = params.string("model").map(model_of);
@@ -133,7 +143,6 @@ impl Transcript {
             model: model.clone(),
             ..Candidate::default()
         };
-        let query = record.string("querySource").unwrap_or_default();
         if is_new {
             self.begin_turn(say);
             // The program asks something else although nothing answered: the request before was given up.
@@ -157,6 +166,36 @@ impl Transcript {
         say.event(self.turn.as_ref(), None, attempt, None);
         chain.turn.clone_from(&self.turn);
         self.request = Some(OpenRequest::new(root, self.turn.clone(), model));
+        self.remember(key, chain);
+    }
+
+    /// A request beside the conversation: it repeats none of it, and is repeated by none.
+    fn side_request(&mut self, record: &Object<'_>, params: &Object<'_>, id: String, say: &mut Say<'_>) {
+        let messages = messages(record);
+        let base = record.str("base").and_then(|base| self.chains.get(&Anchor::of(&base)));
+        let repeats = base.filter(|base| base.messages == messages).map(|base| base.root.clone());
+        let model = params.string("model").map(model_of);
+        let provider = model.as_deref().and_then(provider_of_model).map(str::to_owned);
+        let candidate = Candidate { provider, model, ..Candidate::default() };
+        let root = repeats.clone().unwrap_or_else(|| id.clone());
+        if repeats.is_none() {
+            let request = ModelRequest::new()
+                .request_id(root.clone())
+                .candidate(candidate.clone())
+                .source(Source::Background);
+            let query = record.string("querySource").unwrap_or_default();
+            say.event(self.turn.as_ref(), None, request.purpose(query), None);
+        }
+        let key = Anchor::of(&id);
+        let mut attempt = ModelAttempt::new().request_id(root.clone()).attempt_id(id).candidate(candidate);
+        attempt.started_at = say.at;
+        attempt.layer = repeats.map(|_| Layer::Agent);
+        say.event(self.turn.as_ref(), None, attempt, None);
+        let turn = self.turn.clone();
+        self.remember(key, Chain { root, turn, messages, max_tokens: None, shape: None, digest: None });
+    }
+
+    fn remember(&mut self, key: Anchor, chain: Chain) {
         self.chain_order.push_back(key);
         self.chains.insert(key, chain);
         if self.chain_order.len() > CHAIN_LIMIT
@@ -273,6 +312,16 @@ impl Transcript {
         say.event(self.turn.as_ref(), None, request, None);
         self.request = Some(OpenRequest::new(id, self.turn.clone(), model.map(str::to_owned)));
     }
+}
+
+/// Returns the number of messages in a request.
+fn messages(record: &Object<'_>) -> u64 {
+    record.u64("keep").unwrap_or(0) + record.length("tail").unwrap_or(0)
+}
+
+/// Returns whether a request is of none of the conversations: not of the main one, of a subagent's, or of a summary of one.
+fn is_side(query: &str) -> bool {
+    !query.is_empty() && query != "compact" && !is_main(query) && !query.starts_with("agent:")
 }
 
 /// Returns what broke below the request: the code of it, and the text in which both stand.

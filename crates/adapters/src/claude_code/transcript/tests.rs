@@ -541,3 +541,37 @@ fn sessions_in_one_stream_are_told_as_they_are_in_files_of_their_own() {
         assert_eq!(told(&mixed), apart);
     }
 }
+
+#[test]
+fn a_side_call_is_none_of_the_conversation() {
+    let one = prompt("u1", "", r#""x""#);
+    let side =
+        |id: &str, more: &str| request(id, &format!(r#"{more}"querySource":"generate_session_title","#));
+    let (first, again) = (request("q", ""), request("r", r#""base":"q","#));
+    let expected = [
+        "turn u1",
+        "request u1 q",
+        "attempt u1 q",
+        "request u1 t",
+        "attempt u1 t",
+        "attempt u1 t",
+        "attempt u1 q",
+    ];
+    assert_eq!(told(&[&one, &first, &side("t", ""), &side("v", r#""base":"t","#), &again]), expected);
+}
+
+#[test]
+fn what_stands_beside_the_conversation_does_not_part_a_request_from_its_repeat() {
+    let one = prompt("u1", "", r#""x""#);
+    let command = prompt("c", "", r#""<command-name>/status</command-name>""#);
+    let with_digest =
+        |id: &str, more: &str, digest: &str| request(id, &format!(r#"{more}"requestDigest":"{digest}","#));
+    let first = with_digest("q", "", "d");
+    let after = |more: &str, digest: &str| told(&[&one, &first, &command, &with_digest("r", more, digest)]);
+    let base = r#""base":"q","#;
+    assert_eq!(after(base, "d"), ["turn u1", "request u1 q", "attempt u1 q", "attempt u1 q"]);
+    // Near misses: another body, or one that repeats nothing that is known: the command may have asked for it.
+    for other in [after(base, "e"), after("", "d")] {
+        assert_eq!(other.last().map(String::as_str), Some("attempt c r"), "{other:?}");
+    }
+}
