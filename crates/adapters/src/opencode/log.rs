@@ -257,8 +257,13 @@ pub(super) mod tests {
         ]);
         let names: Vec<_> = names(&said).into_iter().filter(|name| name != "model.request").collect();
         assert_eq!(names, ["model.attempt", "model.attempt", "model.response"]);
-        let open = read(&[PROCESS, STREAM]);
-        assert!(!super::tests::names(&open).contains(&"model.response".to_owned()));
+        let answered = |said: &Collected| super::tests::names(said).contains(&"model.response".to_owned());
+        assert!(!answered(&read(&[PROCESS, STREAM])));
+        // A loop that begins anew proves nothing of the one before: it may have been stopped within its answer.
+        let anew = "message=loop session.id=ses_1 step=0";
+        let left = read(&[anew, PROCESS, STREAM, anew]);
+        let is_left = |item: &Statement| matches!(item, Statement::Mark { mark: Mark::LeftOpen { .. }, .. });
+        assert!(!answered(&left) && left.items.iter().any(|(_, item)| is_left(item)));
     }
 
     #[test]

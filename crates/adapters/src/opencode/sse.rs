@@ -43,6 +43,8 @@ struct Followed {
     turn: Option<String>,
     answered: bool,
     failed: bool,
+    /// A retry of a message that is not known was told.
+    begins_within: bool,
 }
 
 impl LineDecoder for Sse {
@@ -141,7 +143,11 @@ impl Followed {
                 .provider
                 .as_deref()
                 .is_some_and(|provider| MAY_BE_NATIVE.contains(&provider));
-            let (attempts, because) = if native {
+            let is_cut = std::mem::take(&mut self.begins_within);
+            let requests = if is_cut { Shown::Some } else { Shown::All };
+            let (attempts, because) = if is_cut {
+                (Shown::Some, "the event stream begins within a request")
+            } else if native {
                 (
                     Shown::Some,
                     "the event stream shows each retry of the session loop; a native runtime would repeat below it",
@@ -149,7 +155,7 @@ impl Followed {
             } else {
                 (Shown::All, "the event stream shows each retry of the session loop")
             };
-            say.mark(&Mark::Shows { source: Source::Foreground, requests: Shown::All, attempts, because });
+            say.mark(&Mark::Shows { source: Source::Foreground, requests, attempts, because });
             let mut request = ModelRequest::new().request_id(message.id).source(Source::Foreground);
             request.candidate = Some(message.candidate.clone());
             request.purpose.clone_from(&message.purpose);
@@ -169,7 +175,14 @@ impl Followed {
     }
 
     fn status(&mut self, status: &Object<'_>, event: Option<&str>, say: &mut Say<'_>) {
-        let Some(message) = self.message.clone().filter(|_| status.is("type", "retry")) else { return };
+        if !status.is("type", "retry") {
+            return;
+        }
+        let Some(message) = self.message.clone() else {
+            // The message comes with a later event; what was sent for it before is not told.
+            self.begins_within = true;
+            return;
+        };
         say.turn.clone_from(&self.turn);
         let next = status.time("next");
         say.at = event.zip(next).and_then(|(id, next)| time_in_id(id, next));
@@ -213,6 +226,7 @@ impl Followed {
         }
         self.message = None;
         self.turn = None;
+        self.begins_within = false;
     }
 }
 
@@ -271,6 +285,28 @@ mod tests {
     #[test]
     fn a_stream_that_begins_late_says_nothing_of_what_it_missed() {
         assert!(read(&[RETRY, DONE]).is_empty());
+    }
+
+    #[test]
+    fn a_stream_that_begins_within_a_request_does_not_show_all_of_it() {
+        let shown = |lines: &[&str]| {
+            let mut sink = Collected::default();
+            let mut sse = Sse::default();
+            for line in lines {
+                sse.line(Place::Whole, line.as_bytes(), &mut sink);
+            }
+            let shown = |item: &Statement| match item {
+                Statement::Mark {
+                    mark: Mark::Shows { source: Source::Foreground, requests, attempts, .. },
+                    ..
+                } => Some((*requests, *attempts)),
+                _ => None,
+            };
+            sink.items.iter().filter_map(|(_, item)| shown(item)).next_back()
+        };
+        assert_eq!(shown(&[RETRY, OPEN, DONE]), Some((Shown::Some, Shown::Some)));
+        assert_eq!(shown(&[RETRY, IDLE, OPEN, DONE]), Some((Shown::All, Shown::All)));
+        assert_eq!(shown(&[OPEN, RETRY, DONE]), Some((Shown::All, Shown::All)));
     }
 
     #[test]

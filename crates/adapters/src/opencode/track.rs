@@ -173,10 +173,15 @@ impl Track {
         say.mark(&Mark::Facts(facts));
     }
 
-    /// The loop of the session goes round: the request before is over.
+    /// The loop of the session goes round: the request before is over. Where it begins anew, the loop before was left without
+    /// a word: how its last request ended is not told, unless it had failed.
     pub(super) fn step(&mut self, id: &str, process: &str, number: Option<u64>, say: &mut Say<'_>) {
         let session = self.session(id, process, say);
-        session.close(say);
+        if number == Some(0) {
+            session.leave(say);
+        } else {
+            session.close(say);
+        }
         session.step = number.map(|n| n.saturating_add(1));
         say.step = session.step;
         if number == Some(0) {
@@ -444,6 +449,14 @@ impl Session {
             say.mark(&Mark::ToldUntil);
             say.at = now;
         }
+    }
+
+    /// What was in flight may have been answered, or not.
+    fn leave(&mut self, say: &mut Say<'_>) {
+        if let Some(Open { id: request_id, .. }) = self.open.take_if(|open| open.in_flight) {
+            say.mark(&Mark::LeftOpen { request_id });
+        }
+        self.close(say);
     }
 
     /// Something else began: the last attempt was answered, or its failure was final.
