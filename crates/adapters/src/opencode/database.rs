@@ -1,7 +1,7 @@
 //! `opencode.db`, 1.2 to 1.18: tables `session`, `message` and `part`.
 //!
-//! Read by time of change, so that asking again gives what is new; a message that has not changed in what matters is not
-//! said twice. Of the parts only the kinds are read, never their content.
+//! Read by time of change and by place, so that asking again gives what is new, also where a clock was set back; a message
+//! that has not changed in what matters is not said twice. Of the parts only the kinds are read, never their content.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -19,6 +19,9 @@ use crate::say::Say;
 /// Messages whose state is remembered; older ones do not change any more.
 const SEEN_LIMIT: usize = 8192;
 
+/// Messages that are looked at again because they go on.
+const OPEN_LIMIT: usize = 64;
+
 /// Parts that bear on attempts are small; a larger one holds content.
 const PART_LIMIT: i64 = 4096;
 
@@ -26,6 +29,10 @@ const PART_LIMIT: i64 = 4096;
 pub(super) struct Database {
     /// Latest change that has been read.
     changed: i64,
+    /// The last row that has been read: another process may write with an earlier time.
+    last: i64,
+    /// Rows of messages that go on, the newest last: their changes may have any time.
+    open: VecDeque<i64>,
     /// Message id to what was last said of it.
     seen: HashMap<String, State>,
     order: VecDeque<String>,
@@ -35,14 +42,25 @@ pub(super) struct Database {
     /// Turn of the user messages that the program wrote itself: they go on with the one before.
     turns: HashMap<String, String>,
     turn: Option<String>,
+    /// The last turn of each session.
+    turn_of: HashMap<String, String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct State {
+    /// It is the model's, not a person's.
+    is_answer: bool,
     steps: Steps,
     completed: Option<DateTime<Utc>>,
     finish: Option<String>,
     failed: bool,
+}
+
+impl State {
+    /// Returns whether a message may still change.
+    fn goes_on(&self) -> bool {
+        self.is_answer && self.completed.is_none() && !self.failed
+    }
 }
 
 impl DatabaseDecoder for Database {
@@ -54,8 +72,8 @@ impl DatabaseDecoder for Database {
             return Ok(());
         }
         let mut list = database
-            .prepare("select rowid, time_updated from message where time_updated >= ?1 order by session_id, time_created, id")?;
-        let mut rows = list.query([self.changed])?;
+            .prepare("select rowid, time_updated from message where time_updated >= ?1 or rowid > ?2 order by session_id, time_created, id")?;
+        let mut rows = list.query([self.changed, self.last])?;
         let mut listed: Vec<(i64, i64)> = Vec::new();
         // What stands before a damaged page is told; that there is more is an error.
         let mut failure = loop {
@@ -65,12 +83,16 @@ impl DatabaseDecoder for Database {
                 Err(error) => break Some(error),
             }
         };
+        let again = std::mem::take(&mut self.open);
+        let again = again.into_iter().filter(|rowid| listed.iter().all(|(known, _)| known != rowid));
+        listed.extend(again.map(|rowid| (rowid, self.changed)).collect::<Vec<_>>());
         let mut one = database.prepare("select id, session_id, data from message where rowid = ?1")?;
         // Sessions come one after another, each from its beginning; a later call may start in the middle of one.
         self.session = None;
-        let mut latest = self.changed;
+        let (mut latest, mut last) = (self.changed, self.last);
         for (rowid, changed) in listed {
             latest = latest.max(changed);
+            last = last.max(rowid);
             let row = one.query_row([rowid], |row| {
                 Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
             });
@@ -92,11 +114,18 @@ impl DatabaseDecoder for Database {
             if let Err(error) = self.message(database, Place::Row(rowid), &id, &session, &info, sink) {
                 failure.get_or_insert(error);
             }
+            if self.seen.get(&id).is_some_and(State::goes_on) {
+                self.open.push_back(rowid);
+                if self.open.len() > OPEN_LIMIT {
+                    self.open.pop_front();
+                }
+            }
         }
         if let Some(error) = failure {
             return Err(error);
         }
         self.changed = latest;
+        self.last = last;
         Ok(())
     }
 }
@@ -114,12 +143,13 @@ impl Database {
         let role = info.str("role");
         let user = role.as_deref() == Some("user");
         let mut state = State {
+            is_answer: role.as_deref() == Some("assistant"),
             steps: Steps::default(),
             completed: info.object("time").and_then(|time| time.time("completed")),
             finish: info.string("finish"),
             failed: info.raw("error").is_some(),
         };
-        if role.as_deref() == Some("assistant") {
+        if state.is_answer {
             state.steps = steps(database, id)?;
         }
         if self.seen.get(id) == Some(&state) {
@@ -149,12 +179,16 @@ impl Database {
             if self.turn.as_ref() != Some(&turn) {
                 say.mark(&Mark::TurnStarted { turn: Some(turn.clone()) });
             }
+            if self.turn_of.len() >= SEEN_LIMIT {
+                self.turn_of.clear();
+            }
+            self.turn_of.insert(session.to_owned(), turn.clone());
             self.turn = Some(turn);
             if let Some(model) = info.object("model") {
                 let (provider, model) = (model.string("providerID"), model.string("modelID"));
                 say.mark(&Mark::Facts(Facts { provider, model, ..Facts::default() }));
             }
-        } else if role.as_deref() == Some("assistant") {
+        } else if state.is_answer {
             let mut assistant = Assistant::parse(id, info);
             if let Some(turn) = assistant.turn.as_ref().and_then(|parent| self.turns.get(parent)) {
                 assistant.turn = Some(turn.clone());
@@ -173,7 +207,8 @@ impl Database {
         sink: &mut dyn Sink,
     ) -> rusqlite::Result<()> {
         self.session = Some(run.clone());
-        self.turn = None;
+        // A later call may begin in the middle of a turn.
+        self.turn = self.turn_of.get(&*run.id).cloned();
         let mut session =
             database.prepare("select version, parent_id, directory from session where id = ?1")?;
         let facts = session
@@ -386,6 +421,47 @@ mod tests {
             .filter_map(|(_, item)| if let Statement::Event(e, _) = item { e.turn.as_deref() } else { None })
             .collect();
         assert!(turns.len() == 4 && turns.iter().all(|turn| *turn == "msg_1"), "{turns:?}");
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_hides_nothing() {
+        let database = database();
+        let (mut decoder, mut sink) = (Database::default(), Collected::default());
+        decoder.rows(&database, &mut sink).unwrap();
+        // A message that goes on, and another session: both are written with a time before what was read.
+        database
+            .execute_batch(
+                "update message set time_updated = 0, data = json_set(data, '$.finish', 'stop', '$.time.completed', 1795985483900)
+                 where id = 'msg_2';
+                 insert into session values ('ses_2', '1.18.33', null, '/w');
+                 insert into message values ('msg_5', 'ses_2', 0, 0, '{\"role\":\"assistant\",\"error\":{\"name\":\"APIError\"}}');",
+            )
+            .unwrap();
+        let mut sink = Collected::default();
+        decoder.rows(&database, &mut sink).unwrap();
+        let mut said = events(&sink);
+        said.sort_unstable();
+        assert!(said.contains(&"model.response") && said.contains(&"model.failed"), "{said:?}");
+        let mut sink = Collected::default();
+        decoder.rows(&database, &mut sink).unwrap();
+        assert!(sink.items.is_empty(), "{:?}", events(&sink));
+    }
+
+    #[test]
+    fn a_turn_goes_on_where_it_is_read_bit_by_bit() {
+        let database = database();
+        let (mut decoder, mut sink) = (Database::default(), Collected::default());
+        decoder.rows(&database, &mut sink).unwrap();
+        database
+            .execute_batch(
+                "insert into message values ('msg_3', 'ses_1', 3, 3, '{\"role\":\"user\"}');
+                 insert into part values ('prt_3', 'msg_3', 'ses_1', 3, 3, '{\"type\":\"compaction\",\"auto\":true}');",
+            )
+            .unwrap();
+        decoder.rows(&database, &mut sink).unwrap();
+        let begins =
+            |item: &Statement| matches!(item, Statement::Mark { mark: Mark::TurnStarted { .. }, .. });
+        assert_eq!(sink.items.iter().filter(|(_, item)| begins(item)).count(), 1);
     }
 
     #[test]
