@@ -199,7 +199,7 @@ struct Aligned<'a> {
     groups: Vec<Joined<'a>>,
     /// Turns of further views that could not be placed.
     left_out: usize,
-    /// One of these took place at a time of its own, as far as is known: no turn of the run need be the same.
+    /// One of these took place at a time of its own: it is none of the turns of the run that are told.
     may_be_further: bool,
 }
 
@@ -277,8 +277,7 @@ fn align<'a>(parts: &'a [Part<'a>]) -> Aligned<'a> {
             None => {
                 left_out += 1;
                 // A debug log goes on with the turns of a session that was forked from the one it is named after.
-                may_be_further |= part.kind != View::DEBUG_LOG
-                    && !groups.iter().any(|(_, members)| is_timed_beside(members, turn));
+                may_be_further |= part.kind != View::DEBUG_LOG && is_timed(turn) && !is_told(&groups, turn);
             }
         }
     }
@@ -361,10 +360,13 @@ fn are_apart(a: &TurnView, b: &TurnView) -> bool {
     is_before(a, b) || is_before(b, a)
 }
 
-/// Returns whether the times of a turn and of one of the others are known, and are not apart.
-fn is_timed_beside(members: &Joined<'_>, turn: &TurnView) -> bool {
-    let is_timed = |turn: &TurnView| turn.started_at.is_some() && turn.last_at.is_some();
-    is_timed(turn) && members.iter().any(|(_, other)| is_timed(other) && !are_apart(other, turn))
+fn is_timed(turn: &TurnView) -> bool {
+    turn.started_at.is_some() && turn.last_at.is_some()
+}
+
+/// Returns whether one of the turns that are told may be this one, by its times.
+fn is_told(groups: &[(BTreeSet<Anchor>, Joined<'_>)], turn: &TurnView) -> bool {
+    groups.iter().flat_map(|(_, members)| members).any(|(_, other)| !are_apart(other, turn))
 }
 
 fn is_empty(turn: &TurnView) -> bool {

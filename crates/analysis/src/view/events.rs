@@ -182,10 +182,11 @@ impl ViewOfRun {
                 }
                 true
             }
-            // A writer may begin to count again: what is asked for under a number after its end is asked for anew.
+            // A writer may begin to count again: what is asked for under a number after its answer is asked for anew. One that
+            // was given up may be taken up again.
             Some(id) => {
                 let known = self.request_ids.find(turn, &self.turns[turn].requests, id);
-                known.is_some_and(|known| self.turns[turn].requests[known].was_over_before(event.ts))
+                known.is_some_and(|known| self.turns[turn].requests[known].was_answered_before(event.ts))
             }
         };
         if asks_anew {

@@ -412,10 +412,11 @@ impl RequestView {
 
 /// Closes a request whose own end the log does not give, because its turn ended.
 impl RequestView {
-    /// Returns whether it had ended before this time, as far as both are known.
-    pub(super) fn was_over_before(&self, at: Option<DateTime<Utc>>) -> bool {
+    /// Returns whether it had been answered before this time, as far as both are known.
+    pub(super) fn was_answered_before(&self, at: Option<DateTime<Utc>>) -> bool {
         let last = self.attempts.last().and_then(|last| last.ended_at.or(last.started_at));
-        self.end.is_some() && at.zip(last.max(self.opened_at)).is_some_and(|(at, last)| at > last)
+        self.end == Some(RequestEnd::Answered)
+            && at.zip(last.max(self.opened_at)).is_some_and(|(at, last)| at > last)
     }
 }
 
