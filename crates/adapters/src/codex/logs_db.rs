@@ -38,8 +38,8 @@ pub(super) struct Logs {
     shown: BTreeMap<String, Shown>,
     /// Threads that spoke over something else than HTTP.
     in_part: BTreeSet<String>,
-    /// Time of the oldest row.
-    oldest: Option<DateTime<Utc>>,
+    /// Time of the oldest row of each thread that is read now.
+    oldest: BTreeMap<String, Option<DateTime<Utc>>>,
     requests: u64,
 }
 
@@ -83,23 +83,19 @@ impl DatabaseDecoder for Logs {
         if last < self.cursor {
             self.cursor = 0;
         }
-        let first: i64 = database.query_row(
-            "select coalesce(min(id), 0) from logs where id > ?1",
-            [self.cursor],
-            |row| row.get(0),
-        )?;
-        self.cursor = self.cursor.max(first.saturating_sub(1));
-        let time_of = |which: &str| {
-            let query = format!("select ts, {nanos} from logs order by id {which} limit 1");
-            let row = database.query_row(&query, [], |row| Ok((row.get(0)?, row.get(1)?)));
-            row.optional().map(|row| row.and_then(|(seconds, nanos)| time(seconds, nanos)))
-        };
-        self.oldest = time_of("asc")?;
+        let mut next = database.prepare("select coalesce(min(id), 0) from logs where id > ?1")?;
+        let mut first_of = database
+            .prepare(&format!("select ts, {nanos} from logs where thread_id = ?1 order by id limit 1"))?;
+        let at = |row: &rusqlite::Row<'_>| Ok(time(row.get(0)?, row.get(1)?));
+        self.oldest.clear();
         let is_more = self.cursor < last;
         let query = format!(
             "select id, ts, {nanos}, target, thread_id, {body} from logs where id > ?1 and id <= ?2 and {TARGETS} order by id"
         );
         while self.cursor < last {
+            // Ids may lie far apart.
+            let first: i64 = next.query_row([self.cursor], |row| row.get(0))?;
+            self.cursor = self.cursor.max(first.saturating_sub(1));
             let until = self.cursor.saturating_add(WINDOW).min(last);
             let mut statement = database.prepare(&query)?;
             let mut rows = statement.query([self.cursor, until])?;
@@ -112,12 +108,18 @@ impl DatabaseDecoder for Logs {
                     thread: row.get(4).ok().flatten(),
                     body: row.get::<_, Option<String>>(5).ok().flatten().unwrap_or_default(),
                 };
+                if let Some(thread) = row.thread.as_ref().filter(|thread| !self.oldest.contains_key(*thread))
+                {
+                    let oldest = first_of.query_row([thread], at).optional()?.flatten();
+                    self.oldest.insert(thread.clone(), oldest);
+                }
                 self.row(&row, sink);
             }
             self.cursor = until;
         }
         if is_more {
-            let until = time_of("desc")?;
+            let newest = format!("select ts, {nanos} from logs order by id desc limit 1");
+            let until = database.query_row(&newest, [], at).optional()?.flatten();
             for thread in self.shown.keys() {
                 Say::new(Place::Row(last), thread, until, sink).mark(&Mark::ToldUntil);
             }
@@ -167,7 +169,9 @@ impl Logs {
         self.turns.insert(key.clone(), Turn::default());
         let (thread, turn) = key;
         say.mark(&Mark::TurnStarted { turn: Some(turn.clone()) });
-        let is_whole = self.oldest.zip(time_in_id(turn)).is_some_and(|(oldest, begun)| oldest < begun);
+        // Each thread loses its oldest rows by itself.
+        let oldest = self.oldest.get(thread).copied().flatten();
+        let is_whole = oldest.zip(time_in_id(turn)).is_some_and(|(oldest, begun)| oldest < begun);
         match (self.in_part.contains(thread), is_whole) {
             (true, _) => {}
             (false, true) => {
@@ -413,6 +417,40 @@ mod tests {
         let other =
             "turn{turn.id=\"u\"}: Request completed method=POST url=http://h/v1/analytics status=200 OK";
         assert_eq!(count(&read(&[(CLIENT, get), (CLIENT, other), (CLIENT, "}: "), ("x", "y")]), |_| true), 0);
+    }
+
+    /// How much is shown of a turn that began in second 100, where rows of these ids, seconds and threads stand before its own.
+    fn shown_after(before: &[(i64, i64, Option<&str>)]) -> Option<Shown> {
+        let database = Connection::open_in_memory().unwrap();
+        database
+            .execute_batch("create table logs (id integer primary key, ts integer, ts_nanos integer, target, thread_id, feedback_log_body)")
+            .unwrap();
+        let insert = "insert into logs values (?1, ?2, 0, ?3, ?4, ?5)";
+        for (id, at, thread) in before {
+            database.execute(insert, rusqlite::params![id, at, "other", thread, "x"]).unwrap();
+        }
+        let turn = format!("{:012x}", 100_000).replace(' ', "0");
+        let turn = format!("{}-{}-7000-8000-000000000000", &turn[..8], &turn[8..]);
+        let sent = format!(
+            "turn{{turn.id=\"{turn}\" model=m}}: Request completed method=POST url=http://h/v1/responses status=503 X headers={{}} version=HTTP/1.1"
+        );
+        database.execute(insert, rusqlite::params![1_i64 << 61, 101, CLIENT, "T", sent]).unwrap();
+        let mut sink = Collected::default();
+        Logs::default().rows(&database, &mut sink).unwrap();
+        sink.items.iter().rev().find_map(|(_, item)| match item {
+            Statement::Mark { mark: Mark::Shows { source: Source::Foreground, attempts, .. }, .. } => {
+                Some(*attempts)
+            }
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn each_thread_loses_its_oldest_rows_by_itself() {
+        assert_eq!(shown_after(&[(1, 99, Some("T"))]), Some(Shown::All));
+        assert_eq!(shown_after(&[]), Some(Shown::Some));
+        // Older rows of another thread, or of none, prove nothing of this one's.
+        assert_eq!(shown_after(&[(1, 1, Some("other")), (2, 2, None)]), Some(Shown::Some));
     }
 
     #[test]
