@@ -218,7 +218,14 @@ impl InForce {
         match overrides.look_up(setting) {
             Lookup::Absent => default,
             Lookup::One(found) => {
-                let Some(retries) = count(&found.value) else { return default };
+                let Some(retries) = count(&found.value) else {
+                    // What the agent makes of it is not known.
+                    let read = Some((
+                        format!("{setting} {}, which is not understood", found.value),
+                        found.file.clone(),
+                    ));
+                    return Self { retries: None, read, is_ambiguous: true };
+                };
                 let is_doubtful = found.scope.as_ref().is_some_and(|scope| {
                     policy.settings.iter().any(|known| {
                         known.name == *setting && known.not_applied_in.iter().any(|other| other == scope)

@@ -348,3 +348,27 @@ fn advice_is_followed_where_the_value_is_reached() {
     // Advice that names no one value is never done with.
     assert!(!reached("claude-code", "CLAUDE_CODE_MAX_RETRIES", "0"));
 }
+
+#[test]
+fn a_setting_that_is_not_understood_bounds_nothing() {
+    let pi = policy("pi", "0.76.0");
+    let bound = |value: SettingValue| {
+        let name = "retry.provider.maxRetries".to_owned();
+        let entry = SettingInForce {
+            key: name.clone(),
+            name,
+            value,
+            line: None,
+            scope: None,
+            file: "settings.json".to_owned(),
+        };
+        pi.hidden_per_visible_attempt("session", None, &Settings::new(vec![entry]))
+    };
+    assert_eq!(range(&bound(SettingValue::Integer(2))), (1, Some(3)));
+    assert_eq!(range(&bound(SettingValue::Float(2.0))), (1, Some(3)));
+    for odd in [SettingValue::Float(2.5), SettingValue::Text("many".to_owned()), SettingValue::Integer(-1)] {
+        let bound = bound(odd);
+        assert_eq!(range(&bound), (1, None));
+        assert!(bound.basis.contains("not understood"), "{}", bound.basis);
+    }
+}

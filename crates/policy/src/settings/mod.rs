@@ -60,6 +60,8 @@ impl SettingValue {
     pub fn as_count(&self) -> Option<u64> {
         match self {
             Self::Integer(number) => u64::try_from(*number).ok(),
+            // `2.0` is the number 2 where all numbers are of one kind.
+            Self::Float(number) if number.fract() == 0.0 => format!("{number:.0}").parse().ok(),
             Self::Text(text) => text.trim().parse().ok(),
             Self::Bool(_) | Self::Float(_) | Self::List(_) => None,
         }
