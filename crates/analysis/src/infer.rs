@@ -55,13 +55,15 @@ impl<'a> Inference<'a> {
         if known.is_empty() {
             return Cow::Borrowed(view);
         }
+        let in_force = self.settings_are_known && self.agrees_with(&known, id, view);
         let mut filled = Cow::Borrowed(view);
         for (t, turn) in view.turns.iter().enumerate() {
             for (r, request) in turn.requests.iter().enumerate() {
                 // Nothing was sent yet, as far as the log goes; what is sent next may hide more, the more so if it is not
                 // known yet who is asked.
                 if request.attempts.is_empty() && request.end.is_none() {
-                    let next = self.behind(&known, id, request.api.as_deref(), &request.candidate, None);
+                    let next =
+                        self.behind(&known, id, request.api.as_deref(), &request.candidate, None, in_force);
                     let is_named = request.candidate.provider.is_some() || self.provider.is_some();
                     if next.0 != Bound::exact(1) || !is_named {
                         let shown = &mut filled.to_mut().turns[t].requests[r].visibility.attempts;
@@ -71,7 +73,7 @@ impl<'a> Inference<'a> {
                 // What may have left before its process ended hides as much as what did.
                 if let (true, Some(extra)) = (request.is_left_open, request.extra) {
                     let (bound, basis) =
-                        self.behind(&known, id, request.api.as_deref(), &request.candidate, None);
+                        self.behind(&known, id, request.api.as_deref(), &request.candidate, None, in_force);
                     let most = extra.max.zip(bound.max).map(|(extra, behind)| extra.saturating_mul(behind));
                     let request = &mut filled.to_mut().turns[t].requests[r];
                     request.extra = Some(Bound::range(extra.min, most));
@@ -86,7 +88,7 @@ impl<'a> Inference<'a> {
                         continue;
                     }
                     let (api, failure) = (attempt.api.as_deref(), attempt.failure.as_ref());
-                    let (bound, basis) = self.behind(&known, id, api, &attempt.candidate, failure);
+                    let (bound, basis) = self.behind(&known, id, api, &attempt.candidate, failure, in_force);
                     if bound != Bound::exact(1) {
                         let request = &mut filled.to_mut().turns[t].requests[r];
                         request.attempts[a].sends = bound;
@@ -98,7 +100,25 @@ impl<'a> Inference<'a> {
         filled
     }
 
-    /// Returns how many requests stand behind one visible attempt.
+    /// Returns whether the settings that were read may be those in force: the command line or a profile may have others, and
+    /// then the log may tell another number of attempts.
+    fn agrees_with(&self, policies: &[&Policy], view: &str, of: &ViewOfRun) -> bool {
+        let attempts = of.turns.iter().flat_map(|turn| &turn.requests).flat_map(|request| &request.attempts);
+        let mut told = attempts.filter_map(|attempt| Some((attempt.max_attempts?, attempt)));
+        told.all(|(told, attempt)| {
+            let (api, settings) = (attempt.api.as_deref(), self.settings_for(&attempt.candidate));
+            policies.iter().any(|policy| policy.agrees_with(told, view, api, &settings))
+        })
+    }
+
+    fn settings_for(&self, candidate: &Candidate) -> Cow<'_, Settings> {
+        match candidate.provider.as_deref().or(self.provider) {
+            Some(provider) => Cow::Owned(self.settings.as_ref().clone().for_provider(provider)),
+            None => Cow::Borrowed(self.settings.as_ref()),
+        }
+    }
+
+    /// Returns how many requests stand behind one visible attempt; `in_force` says that nothing speaks against the settings.
     fn behind(
         &self,
         policies: &[&Policy],
@@ -106,16 +126,14 @@ impl<'a> Inference<'a> {
         api: Option<&str>,
         candidate: &Candidate,
         failure: Option<&Failure>,
+        in_force: bool,
     ) -> (Bound, String) {
-        let settings = match candidate.provider.as_deref().or(self.provider) {
-            Some(provider) => Cow::Owned(self.settings.as_ref().clone().for_provider(provider)),
-            None => Cow::Borrowed(self.settings.as_ref()),
-        };
+        let settings = self.settings_for(candidate);
         // A reset may also come within an answer, which another loop sees: it tells of no loop that ran to its end.
         let failure = failure.filter(|failure| failure.reason != Reason::Reset).and_then(kind_of);
         let one = |policy: &Policy| match failure {
             // That a loop ran to its end raises the lower end only where its settings were looked at.
-            Some(failure) if self.settings_are_known => policy.hidden_under(failure, view, api, &settings),
+            Some(failure) if in_force => policy.hidden_under(failure, view, api, &settings),
             _ => policy.hidden_per_visible_attempt(view, api, &settings),
         };
         let mut all = policies.iter().map(|policy| one(policy));

@@ -113,6 +113,20 @@ impl Policy {
         bound
     }
 
+    /// Returns whether one of the layers that a view records makes so many attempts at most under these settings, also where
+    /// that is not known of one, or none is recorded. Where a log tells another number, further settings are in force.
+    pub fn agrees_with(&self, told: u64, view: &str, api: Option<&str>, overrides: &Settings) -> bool {
+        let variants = self.variants(api);
+        let recorded = self.layers.iter().filter(|layer| {
+            layer.only_on.is_empty()
+                && layer.visible_in.iter().any(|id| id == view)
+                && variants.iter().any(|variant| self.applies(layer, variant))
+        });
+        let mut attempts = recorded.map(|layer| InForce::of(layer, self, overrides).retries).peekable();
+        attempts.peek().is_none()
+            || attempts.any(|retries| retries.is_none_or(|retries| retries.saturating_add(1) == told))
+    }
+
     fn is_hidden(&self, layer: &LayerPolicy, view: &str) -> bool {
         let records = |layer: &LayerPolicy| layer.visible_in.iter().any(|id| id == view);
         if layer.nesting == Nesting::Adds {

@@ -372,3 +372,13 @@ fn a_setting_that_is_not_understood_bounds_nothing() {
         assert!(bound.basis.contains("not understood"), "{}", bound.basis);
     }
 }
+
+#[test]
+fn a_number_of_attempts_that_a_log_tells_may_speak_against_the_settings() {
+    let codex = policy("codex", "0.171.0");
+    let agrees = |told: u64, settings: &Settings| codex.agrees_with(told, "exec-json", None, settings);
+    assert!(agrees(6, &set(&[])) && !agrees(3, &set(&[])));
+    assert!(agrees(3, &set(&[("stream_max_retries", 2)])) && !agrees(6, &set(&[("stream_max_retries", 2)])));
+    // A view that records no layer says nothing of any.
+    assert!(codex.agrees_with(3, "none", None, &set(&[])));
+}
