@@ -68,7 +68,8 @@ impl Origin {
             return None;
         }
         if self.copying {
-            self.copying = turn.is_none() && self.is_copied_time(at);
+            // The program names turns of its own in words, which tell no time.
+            self.copying = turn.and_then(time_of_uuid).is_none() && self.is_copied_time(at);
             if self.copying {
                 return None;
             }
@@ -97,6 +98,16 @@ mod tests {
         assert_eq!(origin.of_record(at(50), None), None);
         assert_eq!(origin.of_record(at(5_000), None), Some("b"));
         assert_eq!(origin.of_record(at(5_001), None), Some("b"));
+    }
+
+    #[test]
+    fn a_turn_without_a_time_in_its_id_is_copied_with_the_others() {
+        let mut origin = Origin::new(None);
+        assert!(origin.meta("b", at(0)));
+        assert!(!origin.meta("a", at(1)));
+        assert_eq!(origin.of_record(at(50), Some("auto-compact-0")), None);
+        assert_eq!(origin.of_record(at(60), None), None);
+        assert_eq!(origin.of_record(at(5_000), Some("auto-compact-1")), Some("b"));
     }
 
     #[test]
