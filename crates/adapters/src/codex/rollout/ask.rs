@@ -93,6 +93,8 @@ struct Spoken {
 struct Form {
     /// Usage records exist: a count without one is a stream that died.
     usage_records: bool,
+    /// One was seen: the provider states tokens.
+    usage_stated: bool,
     /// A second context for the same request is a stream that died.
     context_per_stream: bool,
     /// Totals were seen to grow, so that answers can be told by them.
@@ -225,7 +227,7 @@ impl Asking {
         self.settle(say);
         // A provider that states no tokens: what follows a tool's result is the next answer.
         if !self.form.totals_grow
-            && !self.form.usage_records
+            && !(self.form.usage_records && self.form.usage_stated)
             && self.open.as_ref().is_some_and(|open| open.result)
         {
             self.answer(None, say);
@@ -263,6 +265,7 @@ impl Asking {
             self.settle(say);
         }
         self.form.usage_records = true;
+        self.form.usage_stated = true;
         self.owed.usage = true;
         say.anchor(response.as_deref());
         self.last_response = response;
@@ -277,9 +280,12 @@ impl Asking {
                 return;
             }
             self.settle(say);
+            let is_stated = self.form.usage_stated;
             if self.open.is_some() || self.due.is_some() {
                 let open = self.ensure(say);
-                if open.died.len() < DIED_LIMIT {
+                // A provider that states no tokens: that is the count of the answer that stands before it.
+                let is_answered = !is_stated && open.items;
+                if !is_answered && open.died.len() < DIED_LIMIT {
                     open.died.push((say.place, say.at));
                 }
             }

@@ -300,3 +300,25 @@ fn any_bytes_are_read() {
     let broken = read("{\"type\":\"session_meta\"}\n{\"type\":\"event_msg\",\"payload\":7}\n{\n\u{0}\n[]");
     assert!(!broken.gaps.is_empty());
 }
+
+#[test]
+fn a_provider_that_states_no_tokens_leaves_a_count_behind_each_answer() {
+    let item = |kind: &str| {
+        format!(
+            r#"{{"timestamp":"2026-01-01T00:00:03.000Z","type":"response_item","payload":{{"type":"{kind}","role":"assistant","call_id":"c"}}}}"#
+        )
+    };
+    let end = r#"{"timestamp":"2026-01-01T00:00:04.000Z","type":"event_msg","payload":{"type":"task_complete","turn_id":"u","last_agent_message":"x"}}"#;
+    let (call, output, said) = (item("function_call"), item("function_call_output"), item("message"));
+    let counts = |lines: &[&str]| {
+        let read = read(&lines.join("\n"));
+        (
+            count(&read, |b| matches!(b, Body::ModelRequest(_))),
+            count(&read, |b| matches!(b, Body::ModelRetry(_))),
+            count(&read, |b| matches!(b, Body::ModelResponse(_))),
+        )
+    };
+    assert_eq!(counts(&[META, CONTEXT, &call, &output, DIED, &said, DIED, end]), (2, 0, 2));
+    // Near miss: a count before anything of an answer is a stream that died.
+    assert_eq!(counts(&[META, CONTEXT, DIED, &call, &output, DIED, &said, DIED, end]), (2, 1, 2));
+}
