@@ -429,8 +429,8 @@ mod tests {
         for (id, at, thread) in before {
             database.execute(insert, rusqlite::params![id, at, "other", thread, "x"]).unwrap();
         }
-        let turn = format!("{:012x}", 100_000).replace(' ', "0");
-        let turn = format!("{}-{}-7000-8000-000000000000", &turn[..8], &turn[8..]);
+        // Made 100 s after the epoch.
+        let turn = "00000001-86a0-7000-8000-000000000000";
         let sent = format!(
             "turn{{turn.id=\"{turn}\" model=m}}: Request completed method=POST url=http://h/v1/responses status=503 X headers={{}} version=HTTP/1.1"
         );

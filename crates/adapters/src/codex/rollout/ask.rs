@@ -88,13 +88,22 @@ struct Spoken {
     at: Option<DateTime<Utc>>,
 }
 
+/// Whether answers leave records of their tokens: a count without one is a stream that died.
+#[derive(Default, PartialEq, Eq, PartialOrd, Ord)]
+enum UsageRecords {
+    /// Not as far as is known.
+    #[default]
+    Unknown,
+    /// The version writes them, where the provider states tokens.
+    Written,
+    /// One was seen.
+    Seen,
+}
+
 /// What the file's version, or what was seen of it, tells about the meaning of its records.
 #[derive(Default)]
 struct Form {
-    /// Usage records exist: a count without one is a stream that died.
-    usage_records: bool,
-    /// One was seen: the provider states tokens.
-    usage_stated: bool,
+    usage: UsageRecords,
     /// A second context for the same request is a stream that died.
     context_per_stream: bool,
     /// Totals were seen to grow, so that answers can be told by them.
@@ -123,7 +132,9 @@ struct Open {
 impl Asking {
     pub(super) fn version(&mut self, version: Option<&str>) {
         // Seen from 0.155 on, and in no file before 0.151.
-        self.form.usage_records |= at_least(version, 0, 155);
+        if at_least(version, 0, 155) && self.form.usage == UsageRecords::Unknown {
+            self.form.usage = UsageRecords::Written;
+        }
         self.form.context_per_stream = at_least(version, 0, 60) && !at_least(version, 0, 136);
     }
 
@@ -138,7 +149,7 @@ impl Asking {
     }
 
     pub(super) fn has_usage_records(&self) -> bool {
-        self.form.usage_records
+        self.form.usage > UsageRecords::Unknown
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -211,7 +222,7 @@ impl Asking {
 
     pub(super) fn said(&mut self, say: &mut Say<'_>) {
         self.said_in_part(say);
-        if self.form.usage_records && self.open.is_none() {
+        if self.has_usage_records() && self.open.is_none() {
             // A summary before the first request of a turn has no context of its own. Its tokens follow it.
             self.early = Some(Early { place: say.place, at: say.at, usage: None });
         }
@@ -227,7 +238,7 @@ impl Asking {
         self.settle(say);
         // A provider that states no tokens: what follows a tool's result is the next answer.
         if !self.form.totals_grow
-            && !(self.form.usage_records && self.form.usage_stated)
+            && self.form.usage < UsageRecords::Seen
             && self.open.as_ref().is_some_and(|open| open.result)
         {
             self.answer(None, say);
@@ -264,8 +275,7 @@ impl Asking {
         if self.early.as_ref().is_none_or(|early| early.usage.is_some()) {
             self.settle(say);
         }
-        self.form.usage_records = true;
-        self.form.usage_stated = true;
+        self.form.usage = UsageRecords::Seen;
         self.owed.usage = true;
         say.anchor(response.as_deref());
         self.last_response = response;
@@ -275,12 +285,12 @@ impl Asking {
 
     pub(super) fn token_count(&mut self, payload: &Object<'_>, say: &mut Say<'_>) {
         let grown = self.grown(payload);
-        if self.form.usage_records {
+        if self.has_usage_records() {
             if self.owed.take() || say.turn.is_none() {
                 return;
             }
             self.settle(say);
-            let is_stated = self.form.usage_stated;
+            let is_stated = self.form.usage == UsageRecords::Seen;
             if self.open.is_some() || self.due.is_some() {
                 let open = self.ensure(say);
                 // A provider that states no tokens: that is the count of the answer that stands before it.
@@ -301,7 +311,7 @@ impl Asking {
     /// The conversation was summarized, by the answer that the record names: a request of its own. One that left no more
     /// than its tokens is told here, in the background.
     pub(super) fn compacted(&mut self, response: Option<&str>, say: &mut Say<'_>) {
-        self.owed.summary = self.form.usage_records;
+        self.owed.summary = self.has_usage_records();
         self.after_summary = true;
         if let Some(early) = self.early.take() {
             // Nothing else was asked for before: who waits for the turn waits for this.
@@ -497,7 +507,7 @@ impl Asking {
         if open.result {
             self.due = Some(Due { place: say.place, at: say.at, is_sure: true });
         }
-        let may_be_summary = self.form.usage_records && self.said && !self.called && !open.died.is_empty();
+        let may_be_summary = self.has_usage_records() && self.said && !self.called && !open.died.is_empty();
         let spoken = Spoken { open, usage, place: say.place, at: say.at };
         if may_be_summary {
             self.spoken = Some(spoken);
